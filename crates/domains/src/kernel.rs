@@ -1,0 +1,166 @@
+//! A kernel generation as data: domain levels and numbers, wake-up transport, balancing profile, queue profile.
+//!
+//! Read from `kernels/*.toml`. Each field is a difference between releases that the specification names; none is read
+//! nowhere.
+
+/// The fair queue.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QueueProfile {
+    /// Which algorithm.
+    pub kind: QueueKind,
+    /// `sched_latency`, ns before the CPU-count factor (CFS).
+    pub latency_ns: u64,
+    /// `sched_min_granularity` (CFS) or base slice (EEVDF), ns before the factor.
+    pub min_granularity_ns: u64,
+    /// `sched_wakeup_granularity`, ns before the factor (CFS).
+    pub wakeup_granularity_ns: u64,
+    /// `sched_nr_latency` (CFS).
+    pub nr_latency: u32,
+    /// `sched_migration_cost`, ns, not scaled.
+    pub migration_cost_ns: u64,
+}
+
+/// The fair queue's algorithm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueKind {
+    /// v4.17 … v6.5.
+    Cfs,
+    /// v6.6 on.
+    Eevdf,
+}
+
+/// When a wake-up goes to the wakee's CPU by interrupt instead of through its remote lock (spec 3.9).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WakeQueue {
+    /// v5.8 … v5.19: CPU in another LLC; a wakee still on its CPU also when that CPU runs at most one task.
+    OtherLlcOrOnCpuBehindOne,
+    /// 5.10.y: as above with an empty queue.
+    OtherLlcOrOnCpuEmpty,
+    /// v6.0 on: CPU in another LLC, or another CPU whose queue is empty.
+    OtherLlcOrEmpty,
+}
+
+/// Which read of a full pipe wakes a writer (`fs/pipe.c`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PipeWriterWake {
+    /// v5.6 … v6.13: every read that found the ring full.
+    EveryFullRead,
+    /// v6.14 on: a read that empties a slot of a full ring.
+    FreedSlot,
+}
+
+/// Load balancing (spec 5): the differences between releases.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BalanceProfile {
+    /// Busy interval less one jiffy (5.10 on).
+    pub busy_minus_jiffy: bool,
+    /// `load >> nr_balance_failed > imbalance` skips a task (5.10 on); before: `load / 2 > imbalance` while failures are few.
+    pub load_shift_by_failed: bool,
+    /// `util >> nr_balance_failed` (after 5.10); before unshifted.
+    pub util_shift_by_failed: bool,
+    /// A fixed gate on avg_idle before new-idle balancing (up to 5.15): `sched_migration_cost`; else the first domain's cost.
+    pub newidle_fixed_gate: bool,
+    /// New-idle balancing leaves when a wake-up is pending (6.0 on).
+    pub newidle_bails_on_pending: bool,
+    /// Active balance marks the environment and leaves the failure counter (5.13 on); before: counter set to `cache_nice_tries + 1`, interval doubles.
+    pub active_flag: bool,
+    /// Sibling imbalance by cores, decided from the busiest *group's* flag (6.6 on); before: the child domain's flag and plain counts.
+    pub sibling_by_cores: bool,
+    /// `smt_balance` group type and idle-core-aware election (6.6 on).
+    pub smt_balance: bool,
+    /// Queues without fair tasks are skipped as source (6.1 on).
+    pub skip_idle_source: bool,
+    /// Active balance by failures only for task migration (6.1 on).
+    pub active_only_for_task: bool,
+    /// Fork placement over NUMA groups and the adjustment of imbalance.
+    pub numa: NumaImbalance,
+}
+
+/// How much imbalance NUMA groups may keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NumaImbalance {
+    /// v5.5 … v5.11: fork stays with any idle CPU; two tasks may stay.
+    AnyIdle,
+    /// v5.12 … v5.17: while running tasks are below 25 % of the node.
+    Quarter,
+    /// v5.18 on: `imb_numa_nr`.
+    ImbNumaNr,
+}
+
+/// How sched domains are made (spec 2).
+#[derive(Clone, Debug, PartialEq)]
+pub struct DomainProfile {
+    /// The cluster level, if any.
+    pub cluster: Option<ClusterLevel>,
+    /// Name of the top non-NUMA level.
+    pub package_name: &'static str,
+    /// Factor on the interval of a busy CPU.
+    pub busy_factor: u32,
+    /// imbalance_pct of levels that share no cache.
+    pub default_imbalance_pct: u32,
+    /// PREFER_SIBLING on every level but NUMA (4.20 on); before: SMT and the package level.
+    pub prefer_sibling_everywhere: bool,
+    /// Overlapping groups descend to a sibling inside the span (5.13 on).
+    pub numa_descend: bool,
+    /// `imb_numa_nr` exists (5.18 on).
+    pub imb_numa_nr: bool,
+    /// The flag OVERLAP exists (up to 6.12).
+    pub overlap_flag: bool,
+    /// ASYM_CPUCAPACITY_FULL exists (5.14 on).
+    pub asym_full: bool,
+    /// Intervals follow the span's weight (7.2); before: the level mask's weight before the partition cuts it.
+    pub interval_from_span: bool,
+    /// debugfs prints groups_flags (6.6 on).
+    pub shows_groups_flags: bool,
+    /// debugfs prints the level index.
+    pub shows_level: bool,
+    /// Name of the flag SHARE_LLC as printed.
+    pub share_llc_name: &'static str,
+}
+
+/// A cluster level.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClusterLevel {
+    /// `CL` or `CLS`.
+    pub name: &'static str,
+    /// The domain carries SD_CLUSTER.
+    pub flag: bool,
+    /// Present on hybrid machines.
+    pub hybrid: bool,
+    /// Limits of cluster and LLC masks against each other on arm64 (spec 1.3).
+    pub limits: ClusterLimits,
+    /// Level exists on x86 (the RFC: arm64 only).
+    pub x86: bool,
+}
+
+/// The generic normalisation of cluster and core masks by release (spec 1.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClusterLimits {
+    /// v5.16, v5.17 and the RFC: masks as they are.
+    None,
+    /// v5.18: the core mask includes the cluster.
+    WidenCore,
+    /// v6.0: and a cluster no narrower than the core mask is cut to the CPU.
+    CutToSelf,
+    /// v6.1 on: and is cut to the SMT threads.
+    CutToSmt,
+}
+
+/// A kernel generation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kernel {
+    /// `5.9`, `5.9+rfc2` …
+    pub name: String,
+    /// One sentence.
+    pub title: String,
+    /// Sched domains.
+    pub domains: DomainProfile,
+    /// Balancing.
+    pub balance: BalanceProfile,
+    /// The fair queue.
+    pub queue: QueueProfile,
+    /// Wake-ups by interrupt.
+    pub wake_queue: WakeQueue,
+    /// The pipe's writer wake-up.
+    pub pipe_writer_wake: PipeWriterWake,
+}

@@ -1,0 +1,2 @@
+//! huddle
+fn main() {}

@@ -1,0 +1,204 @@
+//! Cost figures of a machine: each with a name, a unit, a source and a confidence mark.
+//!
+//! The registry [`COST_KEYS`] is the only place where a figure is declared; machine files, error messages, the engine and
+//! documentation follow it.
+
+use crate::Distance;
+
+/// How sure a figure is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Confidence {
+    /// Measured on that machine.
+    A,
+    /// Computed from measurements of that machine.
+    B,
+    /// Read in a secondary text or measured on a near relative.
+    C,
+    /// Assumed.
+    D,
+}
+
+/// Whether a figure is one number or one per distance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// One number.
+    Scalar,
+    /// One number for each distance that the machine has, `same-cpu` excepted.
+    ByDistance,
+}
+
+/// Declares the registry.
+macro_rules! cost_keys {
+    ($($key:ident, $name:literal, $unit:literal, $shape:ident, $doc:literal;)*) => {
+        /// A cost figure's name.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u8)]
+        pub enum CostKey { $(#[doc = $doc] $key,)* }
+
+        /// Every figure a machine must state.
+        pub const COST_KEYS: &[CostKeyInfo] = &[
+            $(CostKeyInfo { key: CostKey::$key, name: $name, unit: $unit, shape: Shape::$shape, doc: $doc },)*
+        ];
+    };
+}
+
+/// What the registry knows of a figure.
+#[derive(Clone, Copy, Debug)]
+pub struct CostKeyInfo {
+    /// The key.
+    pub key: CostKey,
+    /// Its name in machine files.
+    pub name: &'static str,
+    /// Its unit.
+    pub unit: &'static str,
+    /// One number, or one per distance.
+    pub shape: Shape,
+    /// What it means.
+    pub doc: &'static str,
+}
+
+cost_keys! {
+    Line, "line", "ns", ByDistance, "Stall for one cache line that a CPU at that distance wrote last, in kernel paths.";
+    PipeLines, "pipe_lines", "lines", Scalar, "Lines that a pipe operation pulls from the CPU that used the pipe last.";
+    WakeLines, "wake_lines", "lines", Scalar, "Lines that a wake-up pulls from the wakee's CPU (task, queue and lock), and that the wakee pulls back.";
+    PipeWrite, "pipe_write", "ns", Scalar, "CPU time of one pipe write of 100 bytes, user loop and system call included, transfers excluded.";
+    PipeRead, "pipe_read", "ns", Scalar, "CPU time of one pipe read of 100 bytes, user loop and system call included, transfers excluded.";
+    PipeLocked, "pipe_locked", "fraction", Scalar, "Share of a pipe operation spent under the pipe's mutex.";
+    Syscall, "syscall", "ns", Scalar, "Any other system call (poll, futex), transfers excluded.";
+    WakeUp, "wake_up", "ns", Scalar, "The waker's fixed cost of a wake-up: state, entry rule, first tests; search, enqueue and transfers excluded.";
+    Scan, "scan", "ns", ByDistance, "Time per CPU examined in an idle search.";
+    Enqueue, "enqueue", "ns", Scalar, "Putting a task on a queue under its lock, paid by whoever does it.";
+    IpiSend, "ipi_send", "ns", Scalar, "The sender's cost of an inter-processor interrupt.";
+    IpiLatency, "ipi_latency", "ns", ByDistance, "From sending an interrupt to its handler's start on a CPU that is not idle.";
+    Irq, "irq", "ns", Scalar, "The receiver's cost of an inter-processor interrupt.";
+    IdleExit, "idle_exit", "ns", Scalar, "From the interrupt to the scheduler on a CPU in its shallow idle state.";
+    IdlePolling, "idle_polling", "0 or 1", Scalar, "1 when an idle CPU watches its need-resched flag, so that a wake-up needs no interrupt.";
+    Switch, "switch", "ns", Scalar, "A context switch: dequeue, pick, address space and registers.";
+    Tick, "tick", "ns", Scalar, "The timer tick's handler.";
+    BalancePass, "balance_pass", "ns", Scalar, "Fixed cost of one balance attempt on one domain.";
+    BalanceCpu, "balance_cpu", "ns", Scalar, "Cost per CPU looked at in a balance attempt.";
+    Migrate, "migrate", "ns", Scalar, "Moving one task between queues in balancing.";
+    Refill, "refill", "ns", ByDistance, "Stall of a task's first run after a migration over that distance, private caches empty.";
+    Fork, "fork", "ns", Scalar, "Creating a thread or process, paid by the parent.";
+    Exit, "exit", "ns", Scalar, "A task's exit.";
+    L2Latency, "l2_latency", "ns", Scalar, "Load-to-use latency of the level-2 cache.";
+    L3Latency, "l3_latency", "ns", Scalar, "Load-to-use latency of the last-level cache.";
+    DramLatency, "dram_latency", "ns", Scalar, "Load-to-use latency of local memory, unloaded.";
+    ClusterBandwidth, "cluster_bandwidth", "GB/s", Scalar, "Memory bandwidth that one cluster can draw.";
+    NodeBandwidth, "node_bandwidth", "GB/s", Scalar, "Memory bandwidth of one node.";
+    Jitter, "jitter", "fraction", Scalar, "Relative standard deviation of each stretch of computing, drawn by the run's seed.";
+    NoiseInterval, "noise_interval", "us", Scalar, "Mean time between wake-ups of the machine's background tasks; 0 switches them off.";
+    NoiseTime, "noise_time", "us", Scalar, "Mean CPU time of one background wake-up.";
+}
+
+/// A figure's number or numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Value {
+    /// One number.
+    Scalar(f64),
+    /// By [`Distance`]; same-cpu is 0, a distance that the machine does not have is `None`.
+    ByDistance([Option<f64>; Distance::COUNT]),
+}
+
+/// One figure.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figure {
+    /// The number or numbers.
+    pub value: Value,
+    /// Where they come from.
+    pub source: String,
+    /// How sure they are.
+    pub confidence: Confidence,
+}
+
+/// All figures of a machine, complete by construction (see the machine file reader).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Costs {
+    figures: Vec<Figure>,
+}
+
+/// A set of figures that does not fit the registry.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum CostError {
+    /// A figure is missing.
+    #[error("missing figure `{name}` ({unit}): {doc}")]
+    Missing {
+        /// Its name.
+        name: &'static str,
+        /// Its unit.
+        unit: &'static str,
+        /// What it means.
+        doc: &'static str,
+    },
+    /// A number is negative, infinite or not a number.
+    #[error("figure `{name}` is {value}; it must be a number of {unit}, zero or more")]
+    NotANumber {
+        /// Its name.
+        name: &'static str,
+        /// Its unit.
+        unit: &'static str,
+        /// The value found.
+        value: f64,
+    },
+    /// A number for each distance was wanted and one was given, or the reverse.
+    #[error("figure `{name}` must be {wanted}")]
+    WrongShape {
+        /// Its name.
+        name: &'static str,
+        /// What is wanted.
+        wanted: &'static str,
+    },
+}
+
+impl Costs {
+    /// Checks and orders the figures that `lookup` gives for each registered name.
+    ///
+    /// # Errors
+    /// The first figure that is missing, negative, not finite or of the wrong shape.
+    pub fn from_lookup(mut lookup: impl FnMut(&'static str) -> Option<Figure>) -> Result<Costs, CostError> {
+        let mut figures = Vec::with_capacity(COST_KEYS.len());
+        for &CostKeyInfo { name, unit, shape, doc, .. } in COST_KEYS {
+            let figure = lookup(name).ok_or(CostError::Missing { name, unit, doc })?;
+            let check = |value: f64| match value.is_finite() && value >= 0.0 {
+                true => Ok(()),
+                false => Err(CostError::NotANumber { name, unit, value }),
+            };
+            match (shape, &figure.value) {
+                (Shape::Scalar, &Value::Scalar(value)) => check(value)?,
+                (Shape::ByDistance, Value::ByDistance(values)) => {
+                    values.iter().flatten().try_for_each(|&value| check(value))?;
+                }
+                (Shape::Scalar, _) => return Err(CostError::WrongShape { name, wanted: "one number `value`" }),
+                (Shape::ByDistance, _) => {
+                    return Err(CostError::WrongShape { name, wanted: "one number per distance (smt, cluster, llc …)" });
+                }
+            }
+            figures.push(figure);
+        }
+        Ok(Costs { figures })
+    }
+
+    /// The figure with its source.
+    pub fn figure(&self, key: CostKey) -> &Figure {
+        &self.figures[key as usize]
+    }
+
+    /// A scalar figure; 0 for one by distance.
+    pub fn scalar(&self, key: CostKey) -> f64 {
+        match self.figure(key).value {
+            Value::Scalar(value) => value,
+            Value::ByDistance(_) => 0.0,
+        }
+    }
+
+    /// A figure by distance, same-cpu 0; distances that the machine does not state take the next nearer stated one.
+    pub fn by_distance(&self, key: CostKey) -> [f64; Distance::COUNT] {
+        let mut out = [0.0; Distance::COUNT];
+        if let Value::ByDistance(values) = self.figure(key).value {
+            for index in 1..Distance::COUNT {
+                out[index] = values[index].unwrap_or(out[index - 1]);
+            }
+        }
+        out
+    }
+}
