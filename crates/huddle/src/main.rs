@@ -1,2 +1,39 @@
-//! huddle
-fn main() {}
+//! The command line: one file per subcommand that parses, calls and renders.
+
+mod cmd;
+mod failure;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Cluster-aware CPU scheduling for Linux: judge placement policies on machines you may not own.
+#[derive(Parser)]
+#[command(name = "huddle", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Topo(cmd::topo::Args),
+    Domains(cmd::domains::Args),
+    Policies(cmd::policies::Args),
+    Place(cmd::place::Args),
+    Compare(cmd::compare::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Topo(args) => cmd::topo::run(&args),
+        Command::Domains(args) => cmd::domains::run(&args),
+        Command::Policies(args) => cmd::policies::run(&args),
+        Command::Place(args) => cmd::place::run(&args),
+        Command::Compare(args) => cmd::compare::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}

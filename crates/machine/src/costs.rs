@@ -170,7 +170,10 @@ impl Costs {
                 }
                 (Shape::Scalar, _) => return Err(CostError::WrongShape { name, wanted: "one number `value`" }),
                 (Shape::ByDistance, _) => {
-                    return Err(CostError::WrongShape { name, wanted: "one number per distance (smt, cluster, llc …)" });
+                    return Err(CostError::WrongShape {
+                        name,
+                        wanted: "one number per distance (smt, cluster, llc …)",
+                    });
                 }
             }
             figures.push(figure);

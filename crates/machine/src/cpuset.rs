@@ -165,7 +165,8 @@ impl CpuSet {
     /// The union.
     #[must_use]
     pub fn union(&self, other: &CpuSet) -> CpuSet {
-        let (mut big, small) = if self.capacity >= other.capacity { (self.clone(), other) } else { (other.clone(), self) };
+        let (mut big, small) =
+            if self.capacity >= other.capacity { (self.clone(), other) } else { (other.clone(), self) };
         big.union_with(small);
         big
     }
@@ -180,7 +181,10 @@ impl CpuSet {
 
     /// The CPUs in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = CpuId> + '_ {
-        self.words.iter().enumerate().flat_map(|(index, &word)| Bits(word).map(move |bit| CpuId::from(index * 64 + bit)))
+        self.words
+            .iter()
+            .enumerate()
+            .flat_map(|(index, &word)| Bits(word).map(move |bit| CpuId::from(index * 64 + bit)))
     }
 
     /// The CPUs in ascending order from `start`, wrapping once, each once: the order of the kernel's

@@ -1,0 +1,12 @@
+//! `huddle compare`
+
+use crate::failure::Failure;
+
+/// compare
+#[derive(clap::Args)]
+pub struct Args {}
+
+/// Runs it.
+pub fn run(_args: &Args) -> Result<(), Failure> {
+    Err(Failure::work("not there yet"))
+}

@@ -1,0 +1,12 @@
+//! `huddle domains`
+
+use crate::failure::Failure;
+
+/// domains
+#[derive(clap::Args)]
+pub struct Args {}
+
+/// Runs it.
+pub fn run(_args: &Args) -> Result<(), Failure> {
+    Err(Failure::work("not there yet"))
+}
