@@ -73,7 +73,8 @@ cost_keys! {
     Irq, "irq", "ns", Scalar, "The receiver's cost of an inter-processor interrupt.";
     IdleExit, "idle_exit", "ns", Scalar, "From the interrupt to the scheduler on a CPU in its shallow idle state.";
     IdlePolling, "idle_polling", "0 or 1", Scalar, "1 when an idle CPU watches its need-resched flag, so that a wake-up needs no interrupt.";
-    Switch, "switch", "ns", Scalar, "A context switch: dequeue, pick, address space and registers.";
+    SwitchOut, "switch_out", "ns", Scalar, "Taking the running task off: dequeue or put back, statistics. Not paid when the idle task leaves.";
+    Switch, "switch", "ns", Scalar, "Putting the next task on: pick, address space and registers.";
     Tick, "tick", "ns", Scalar, "The timer tick's handler.";
     BalancePass, "balance_pass", "ns", Scalar, "Fixed cost of one balance attempt on one domain.";
     BalanceCpu, "balance_cpu", "ns", Scalar, "Cost per CPU looked at in a balance attempt.";
