@@ -3,8 +3,14 @@
 //! Read from `kernels/*.toml`. Each field is a difference between releases that the specification names; none is read
 //! nowhere.
 
+use serde::{Deserialize, Deserializer, de};
+
+/// A name out of a fixed list.
+pub type Name = &'static str;
+
 /// The fair queue.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct QueueProfile {
     /// Which algorithm.
     pub kind: QueueKind,
@@ -21,7 +27,8 @@ pub struct QueueProfile {
 }
 
 /// The fair queue's algorithm.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum QueueKind {
     /// v4.17 … v6.5.
     Cfs,
@@ -30,7 +37,8 @@ pub enum QueueKind {
 }
 
 /// When a wake-up goes to the wakee's CPU by interrupt instead of through its remote lock (spec 3.9).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum WakeQueue {
     /// v5.8 … v5.19: CPU in another LLC; a wakee still on its CPU also when that CPU runs at most one task.
     OtherLlcOrOnCpuBehindOne,
@@ -41,7 +49,8 @@ pub enum WakeQueue {
 }
 
 /// Which read of a full pipe wakes a writer (`fs/pipe.c`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum PipeWriterWake {
     /// v5.6 … v6.13: every read that found the ring full.
     EveryFullRead,
@@ -50,7 +59,8 @@ pub enum PipeWriterWake {
 }
 
 /// Load balancing (spec 5): the differences between releases.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct BalanceProfile {
     /// Busy interval less one jiffy (5.10 on).
     pub busy_minus_jiffy: bool,
@@ -77,7 +87,8 @@ pub struct BalanceProfile {
 }
 
 /// How much imbalance NUMA groups may keep.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum NumaImbalance {
     /// v5.5 … v5.11: fork stays with any idle CPU; two tasks may stay.
     AnyIdle,
@@ -88,12 +99,14 @@ pub enum NumaImbalance {
 }
 
 /// How sched domains are made (spec 2).
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct DomainProfile {
     /// The cluster level, if any.
     pub cluster: Option<ClusterLevel>,
     /// Name of the top non-NUMA level.
-    pub package_name: &'static str,
+    #[serde(deserialize_with = "package_name")]
+    pub package_name: Name,
     /// Factor on the interval of a busy CPU.
     pub busy_factor: u32,
     /// imbalance_pct of levels that share no cache.
@@ -112,17 +125,23 @@ pub struct DomainProfile {
     pub interval_from_span: bool,
     /// debugfs prints groups_flags (6.6 on).
     pub shows_groups_flags: bool,
-    /// debugfs prints the level index.
+    /// When the domain between a group and the domain whose flags it shows degenerates, the first group takes the flags of the
+    /// domain that stays (6.6 on); before: it keeps those of the removed one.
+    pub group_flags_follow: bool,
+    /// debugfs prints the level index (6.10 on).
     pub shows_level: bool,
     /// Name of the flag SHARE_LLC as printed.
-    pub share_llc_name: &'static str,
+    #[serde(deserialize_with = "share_llc_name")]
+    pub share_llc_name: Name,
 }
 
 /// A cluster level.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ClusterLevel {
     /// `CL` or `CLS`.
-    pub name: &'static str,
+    #[serde(deserialize_with = "cluster_name")]
+    pub name: Name,
     /// The domain carries SD_CLUSTER.
     pub flag: bool,
     /// Present on hybrid machines.
@@ -134,7 +153,8 @@ pub struct ClusterLevel {
 }
 
 /// The generic normalisation of cluster and core masks by release (spec 1.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum ClusterLimits {
     /// v5.16, v5.17 and the RFC: masks as they are.
     None,
@@ -163,4 +183,21 @@ pub struct Kernel {
     pub wake_queue: WakeQueue,
     /// The pipe's writer wake-up.
     pub pipe_writer_wake: PipeWriterWake,
+}
+
+fn package_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Name, D::Error> {
+    one_of(deserializer, &["DIE", "PKG"])
+}
+
+fn cluster_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Name, D::Error> {
+    one_of(deserializer, &["CL", "CLS"])
+}
+
+fn share_llc_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Name, D::Error> {
+    one_of(deserializer, &["SHARE_PKG_RESOURCES", "SHARE_LLC"])
+}
+
+fn one_of<'de, D: Deserializer<'de>>(deserializer: D, allowed: &'static [Name]) -> Result<Name, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    allowed.iter().copied().find(|&known| known == name).ok_or_else(|| de::Error::unknown_variant(&name, allowed))
 }

@@ -5,6 +5,8 @@
 
 use huddle_machine::{CpuId, CpuSet};
 
+use crate::Kernel;
+
 /// Flags of a domain or group, `include/linux/sched/sd_flags.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Flags(pub u32);
@@ -56,6 +58,16 @@ impl Flags {
     pub fn without(self, other: Flags) -> Flags {
         Flags(self.0 & !other.0)
     }
+
+    /// The names that the kernel's debugfs prints, in its order (`sd_flags_show`, `kernel/sched/debug.c`).
+    pub fn printed(self, kernel: &Kernel) -> Vec<String> {
+        let name = |flag, name| if flag == Flags::SHARE_LLC { kernel.domains.share_llc_name } else { name };
+        Flags::NAMES
+            .iter()
+            .filter(|&&(flag, _)| self.has(flag))
+            .map(|&(flag, n)| format!("SD_{}", name(flag, n)))
+            .collect()
+    }
 }
 
 /// Index of a [`Domain`] in [`DomainTree::domains`].
@@ -71,7 +83,7 @@ pub struct GroupId(pub u32);
 pub struct SpanId(pub u32);
 
 /// A sched group.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Group {
     /// Its CPUs.
     pub span: SpanId,
@@ -83,6 +95,9 @@ pub struct Group {
     pub weight: u32,
     /// Number of cores (6.6 on).
     pub cores: u32,
+    /// Index of its `sched_group_capacity`, `0..DomainTree::nr_capacities`: capacity, next update and imbalance mark. Groups
+    /// of one level and one balance CPU share it, also where their flags differ.
+    pub capacity_id: u32,
 }
 
 /// One CPU's domain at one level.
@@ -133,11 +148,15 @@ pub struct Cached {
     pub sd_llc_id: u32,
     /// As sd_llc_id, but the first CPU of the lowest domain with [`Flags::CLUSTER`] where there is one.
     pub sd_share_id: u32,
-    /// Dense index of the CPU's shared LLC object, `0..DomainTree::nr_llcs`. A CPU without sd_llc has one of its own.
+    /// Dense index of the CPU's shared LLC object, `0..DomainTree::nr_llcs`. A CPU without sd_llc has one of its own, a CPU
+    /// outside the partition [`NO_LLC`].
     pub llc_index: u32,
     /// Lowest domain with [`Flags::ASYM_CPUCAPACITY_FULL`] (before 5.14: [`Flags::ASYM_CPUCAPACITY`]).
     pub sd_asym_cpucapacity: Option<DomainId>,
 }
+
+/// [`Cached::llc_index`] of a CPU outside the partition.
+pub const NO_LLC: u32 = u32::MAX;
 
 /// The domains of all online CPUs of a machine under a kernel.
 #[derive(Clone, Debug)]
@@ -150,8 +169,11 @@ pub struct DomainTree {
     pub domains: Vec<Domain>,
     /// Every group.
     pub groups: Vec<Group>,
-    /// Lists of groups in the order of the kernel's circular list, starting at the group of the lowest CPU.
+    /// Lists of groups in the order of the kernel's circular list: starting at the group of the lowest CPU where CPUs share
+    /// the list, at the CPU's own group on NUMA levels, whose lists are private.
     pub group_lists: Vec<Vec<GroupId>>,
+    /// Number of distinct `sched_group_capacity` objects.
+    pub nr_capacities: usize,
     /// Spans.
     pub spans: Vec<CpuSet>,
     /// The lowest domain by CPU id; `None` for a CPU without domains.
@@ -160,9 +182,10 @@ pub struct DomainTree {
     pub cached: Vec<Cached>,
     /// Number of distinct LLC objects.
     pub nr_llcs: usize,
-    /// Threads of each CPU's core (`cpu_smt_mask`), by CPU id.
+    /// Threads of each CPU's core (`cpu_smt_mask`), by CPU id; empty for an offline CPU.
     pub smt: Vec<SpanId>,
-    /// Raw cluster mask of each CPU (`topology_cluster_cpumask`), by CPU id: RFC v2 reads it past the domains.
+    /// Raw cluster mask of each CPU (`topology_cluster_cpumask`), by CPU id, empty for an offline CPU: RFC v2
+    /// reads it past the domains.
     pub cluster_raw: Vec<SpanId>,
     /// Whether any core has more than one thread (`sched_smt_present`).
     pub smt_active: bool,

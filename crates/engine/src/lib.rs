@@ -1,10 +1,21 @@
 //! Discrete-event simulator of the fair scheduling class: run queues, wake-ups, fork placement, load balancing, and the
 //! costs of DESIGN §4 under them.
 
+mod balance;
+mod costs;
+mod groups;
+mod heap;
+mod memory;
+mod pelt;
+mod queue;
 mod report;
+mod sim;
+mod state;
+mod wake;
 
 use huddle_domains::{DomainTree, Kernel};
-use huddle_machine::{CpuSet, Machine};
+use huddle_machine::{CpuId, CpuSet, Machine};
+use huddle_policy::{Placement, Plan, Wakeup};
 use huddle_program::Program;
 
 pub use report::{ByDistance, Cause, Mechanism, Report, SimError, WakeCounts};
@@ -18,6 +29,8 @@ pub struct Setup<'a> {
     pub tree: &'a DomainTree,
     /// The kernel generation.
     pub kernel: &'a Kernel,
+    /// The policy, compiled for these domains.
+    pub plan: &'a Plan,
     /// What the tasks do.
     pub program: &'a Program,
     /// CPUs that the program may use, as numactl sets them.
@@ -26,4 +39,42 @@ pub struct Setup<'a> {
     pub seed: u64,
     /// Simulated time after which the run is given up, ns.
     pub limit_ns: u64,
+}
+
+/// Told what happens. Task numbers are those of the program; greater ones are background tasks, `u32::MAX` is idle.
+pub trait Observer {
+    /// A wake-up was placed.
+    fn wakeup(&mut self, now: u64, wakeup: &Wakeup, wakee: u32, placement: &Placement) {
+        let _ = (now, wakeup, wakee, placement);
+    }
+    /// A CPU changed from one task to another.
+    fn switch(&mut self, now: u64, cpu: CpuId, prev: u32, next: u32) {
+        let _ = (now, cpu, prev, next);
+    }
+    /// A task changed its CPU.
+    fn migrate(&mut self, now: u64, task: u32, from: usize, to: usize, cause: Cause) {
+        let _ = (now, task, from, to, cause);
+    }
+}
+
+/// Watches nothing.
+pub struct Unobserved;
+
+impl Observer for Unobserved {}
+
+/// Runs a program to its end.
+///
+/// # Errors
+/// When the program, the CPUs or the kernel cannot be simulated, when simulated time runs out, or when a conservation law
+/// does not hold, which would be a defect.
+pub fn simulate(setup: &Setup) -> Result<Report, SimError> {
+    simulate_with(setup, &mut Unobserved)
+}
+
+/// Runs a program to its end under an observer's eyes.
+///
+/// # Errors
+/// As [`simulate`].
+pub fn simulate_with(setup: &Setup, observer: &mut impl Observer) -> Result<Report, SimError> {
+    sim::Sim::new(setup, observer)?.run()
 }

@@ -1,18 +1,32 @@
 //! A machine: its topology, its cost figures, and where they come from.
 
+mod archive;
 mod costs;
 mod cpuset;
 mod distance;
+mod error;
+mod file;
 mod finding;
 mod ids;
+mod layout;
+mod source;
+mod sysfs;
 mod topology;
+mod tree;
 
 pub use costs::{COST_KEYS, Confidence, CostError, CostKey, CostKeyInfo, Costs, Figure, Shape, Value};
 pub use cpuset::{CpuSet, MAX_CPU_ID, ParseCpuSetError};
 pub use distance::Distance;
+pub use error::MachineError;
 pub use finding::{Finding, Severity};
 pub use ids::CpuId;
+pub use layout::{Layout, Level};
+pub use source::{builtin_names, load_topology};
 pub use topology::{Arch, Cache, CacheKind, ClusterSource, IdleState, NO_SET, Node, Partition, Topology};
+
+/// Most CPU ids that are read: twice what any Linux configuration allows. It guards memory against garbage input, since
+/// a set takes a bit for every id.
+pub const MAX_CPUS: usize = 1 << 14;
 
 /// What is built into the kernel of a measured machine.
 #[derive(Clone, Debug, PartialEq)]

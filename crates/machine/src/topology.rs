@@ -117,7 +117,7 @@ pub struct Node {
 }
 
 /// What a cache holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CacheKind {
     /// Data only.
     Data,
@@ -225,5 +225,71 @@ impl Topology {
             (Some(a), Some(b)) => self.nodes[a].distance.get(b).copied().unwrap_or(10),
             _ => 10,
         }
+    }
+
+    /// The distances that two CPUs of this machine can be apart, by [`Distance`].
+    pub fn distances(&self) -> [bool; Distance::COUNT] {
+        let mut has = [false; Distance::COUNT];
+        has[Distance::SameCpu as usize] = true;
+        for cpu in self.online.iter() {
+            // A wider level adds its distance when it holds a CPU that no nearer level holds.
+            let mut near = CpuSet::new(self.nr_cpus());
+            near.insert(cpu);
+            let narrow = self.cluster_is_narrow(cpu).then(|| self.cluster.set_of(cpu));
+            for (distance, set) in [
+                (Distance::Smt, Some(self.smt.set_of(cpu))),
+                (Distance::Cluster, narrow),
+                (Distance::Llc, Some(self.llc.set_of(cpu))),
+                (Distance::Node, Some(self.node.set_of(cpu))),
+                (Distance::Package, Some(self.package.set_of(cpu))),
+                (Distance::Beyond, Some(&self.online)),
+            ] {
+                let Some(set) = set else { continue };
+                has[distance as usize] |= !set.is_subset(&near);
+                near.union_with(set);
+            }
+        }
+        has
+    }
+
+    /// The machine cut to the given number of NUMA nodes, lowest numbers first. CPU ids stay as they are; the CPUs of
+    /// the other nodes are gone, not offline. `None` when there are fewer nodes or those hold no online CPU.
+    pub fn first_nodes(&self, count: usize) -> Option<Topology> {
+        let nodes = self.nodes.get(..count)?;
+        let mut kept = CpuSet::new(self.nr_cpus());
+        nodes.iter().for_each(|node| kept.union_with(&node.cpus));
+        let nr_cpus = kept.last()?.index() + 1;
+        let online = kept.resized(nr_cpus);
+        let cut = |set: &CpuSet| {
+            let mut set = set.resized(nr_cpus);
+            set.intersect_with(&online);
+            set
+        };
+        let partition = |old: &Partition| Partition::from_ids(&online, |cpu| old.index_of(cpu).into());
+        Some(Topology {
+            arch: self.arch,
+            offline: CpuSet::new(nr_cpus),
+            smt: partition(&self.smt),
+            cluster: partition(&self.cluster),
+            cluster_source: self.cluster_source,
+            llc: partition(&self.llc),
+            package: partition(&self.package),
+            node: partition(&self.node),
+            nodes: nodes
+                .iter()
+                .map(|node| Node { id: node.id, cpus: cut(&node.cpus), distance: node.distance[..count].to_vec() })
+                .collect(),
+            capacity: self.capacity[..nr_cpus].to_vec(),
+            hybrid: self.hybrid,
+            caches: self
+                .caches
+                .iter()
+                .map(|cache| Cache { cpus: cut(&cache.cpus), ..cache.clone() })
+                .filter(|cache| !cache.cpus.is_empty())
+                .collect(),
+            idle_states: self.idle_states.clone(),
+            findings: self.findings.clone(),
+            online,
+        })
     }
 }

@@ -16,6 +16,10 @@ pub trait View {
     fn allowed_word(&self, word: usize) -> u64;
     /// Queued and running tasks of a CPU.
     fn nr_running(&self, cpu: CpuId) -> Option<u32>;
+    /// Tasks on a CPU's queue that sleep but whose dequeue is delayed (6.12 on).
+    fn nr_delayed(&self, _cpu: CpuId) -> Option<u32> {
+        Some(0)
+    }
     /// `cpu_load`: the fair queue's load_avg.
     fn cpu_load(&self, cpu: CpuId) -> Option<u64>;
     /// `capacity_of`: 1024 for a CPU whole at the fair class's disposal.
@@ -30,10 +34,18 @@ pub trait View {
     fn wakee_flips(&self) -> Option<u32>;
     /// The waker is a per-CPU kernel thread in task context.
     fn waker_is_per_cpu_kthread(&self) -> bool;
+    /// The wake-up asks for the CPU that executes it (`WF_CURRENT_CPU`, 6.6 on).
+    fn prefers_current_cpu(&self) -> bool {
+        false
+    }
     /// The wakee has policy SCHED_IDLE.
     fn wakee_is_sched_idle(&self) -> bool;
     /// Whether a CPU's capacity fits the wakee's utilisation (asymmetric machines only).
     fn fits(&self, cpu: CpuId) -> Option<bool>;
+    /// Whether a CPU that does not fit misses only the wakee's minimum utilisation clamp.
+    fn misses_only_clamp(&self, _cpu: CpuId) -> Option<bool> {
+        Some(false)
+    }
     /// The wakee's recently used CPU.
     fn recent(&self) -> Option<CpuId>;
     /// Writes the wakee's recently used CPU.
@@ -87,7 +99,8 @@ pub struct Placement {
     pub cpu: CpuId,
     /// The target that the entry rule chose.
     pub target: CpuId,
-    /// Index of the deciding step in the record's steps.
+    /// Index of the deciding step in the record's steps. The number of steps ([`crate::Plan::nr_steps`]) stands for the core's own
+    /// rules around them: a wake-up that asks for this CPU, a task with one CPU, a choice outside the affinity.
     pub step: u8,
     /// The wake-up was wide (`wake_wide`): affine choice refused.
     pub wide: bool,

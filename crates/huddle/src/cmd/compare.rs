@@ -1,12 +1,322 @@
-//! `huddle compare`
+//! `huddle compare`: simulate a published table, or one of one's own, and print it beside the published numbers.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use huddle_lab::{Affinity, Experiment, LabError, MAX_SECONDS, Options, Progress, Spread};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
 
 use crate::failure::Failure;
 
-/// compare
+/// Simulate a benchmark under several placement policies and compare them.
 #[derive(clap::Args)]
-pub struct Args {}
+#[command(after_help = "Examples:\n  \
+    huddle compare rfc2-one-node --reduced\n  \
+    huddle compare --machine kunpeng920 --nodes 0 --workload hackbench/threads-pipe --load 1,2,4 \\\n      \
+    --policies linux-5.9,rfc2-cluster --runs 5 --json result.json")]
+pub struct Args {
+    /// A shipped experiment (see --list), or the path of an experiment's .toml file
+    experiment: Option<String>,
+    /// Machine of a table of one's own: a built-in name or a machine file
+    #[arg(long, value_name = "MACHINE")]
+    machine: Option<String>,
+    /// Its workload, as suite/case,key=value; a stated length (loops=, minstr=) is run as it is
+    #[arg(long, value_name = "WORKLOAD")]
+    workload: Option<String>,
+    /// Loads, comma-separated: groups, copies
+    #[arg(long, value_name = "LIST")]
+    load: Option<String>,
+    /// Policies, comma-separated; the first is the baseline
+    #[arg(long, value_name = "LIST")]
+    policies: Option<String>,
+    /// NUMA nodes that the benchmark may use, comma-separated, as numactl -N sets them
+    #[arg(long, value_name = "LIST")]
+    nodes: Option<String>,
+    /// CPUs that the benchmark may use, as taskset -c sets them
+    #[arg(long, value_name = "LIST")]
+    cpus: Option<String>,
+    /// Runs of each policy at each load
+    #[arg(long, value_name = "N")]
+    runs: Option<u32>,
+    /// Least simulated time of a run, in seconds
+    #[arg(long, value_name = "SECONDS")]
+    seconds: Option<f64>,
+    /// Seed from which the runs' seeds are drawn
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    seed: u64,
+    /// Simulations at once; all cores when not given. The result does not depend on it
+    #[arg(long, value_name = "JOBS")]
+    jobs: Option<usize>,
+    /// Fewer and shorter runs, as the experiment states them
+    #[arg(long)]
+    reduced: bool,
+    /// Standard deviation shown: population (as the field's tables) or sample
+    #[arg(long, value_name = "KIND", default_value = "population")]
+    std: String,
+    /// List the shipped experiments
+    #[arg(long)]
+    list: bool,
+    /// Also write everything as JSON to a file; - writes it to stdout in place of the tables
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
 
 /// Runs it.
-pub fn run(_args: &Args) -> Result<(), Failure> {
-    Err(Failure::work("not there yet"))
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let json = args.json.as_deref().map(Json::new).transpose()?;
+    if args.list {
+        return list(args, json);
+    }
+    let experiment = experiment(args)?;
+    let options = Options {
+        seed: args.seed,
+        jobs: match args.jobs {
+            Some(0) => return Err(Failure::usage("--jobs 0: must be 1 or more")),
+            jobs => jobs.unwrap_or(0),
+        },
+        std: match args.std.as_str() {
+            "population" => Spread::Population,
+            "sample" => Spread::Sample,
+            other => return Err(Failure::usage(format!("--std {other}: must be population or sample"))),
+        },
+        version: env!("CARGO_PKG_VERSION"),
+    };
+    let bar = bar();
+    let compared = huddle_lab::compare(&experiment, options, &|progress| show(&bar, progress));
+    bar.finish_and_clear();
+    let comparison = compared.map_err(failure)?;
+    let text = huddle_lab::render(&comparison);
+    output(json, &text, || serde_json::to_string_pretty(&comparison))
+}
+
+/// Writes the text to stdout, and the JSON to its file first; `--json -` puts the JSON in the text's place.
+fn output(
+    json: Option<Json>,
+    text: &str,
+    document: impl FnOnce() -> Result<String, serde_json::Error>,
+) -> Result<(), Failure> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    match json {
+        None => out.write_all(text.as_bytes())?,
+        Some(json) => {
+            let document = document().map_err(|error| Failure::work(format!("cannot form the JSON: {error}")))?;
+            match json {
+                Json::Stdout => writeln!(out, "{document}")?,
+                Json::File(path) => {
+                    replace(&path, &document)?;
+                    out.write_all(text.as_bytes())?;
+                }
+            }
+        }
+    }
+    out.flush()?;
+    Ok(())
+}
+
+/// The experiment that the arguments name or make up.
+fn experiment(args: &Args) -> Result<Experiment, Failure> {
+    let loads = args.load.as_deref().map(|text| numbers("--load", text)).transpose()?;
+    if loads.as_ref().is_some_and(|loads| loads.contains(&0)) {
+        return Err(Failure::usage("--load: 0 is no load; each must be 1 or more"));
+    }
+    let policies = args.policies.as_deref().map(names).transpose()?;
+    let mut experiment = match &args.experiment {
+        Some(name) => {
+            let mut experiment = Experiment::load(name).map_err(failure)?;
+            for (flag, given) in [
+                ("--machine", args.machine.is_some()),
+                ("--workload", args.workload.is_some()),
+                ("--nodes", args.nodes.is_some()),
+                ("--cpus", args.cpus.is_some()),
+            ] {
+                if given {
+                    let message = format!("{flag} cannot change the experiment `{name}`; leave one of the two out");
+                    return Err(Failure::usage(message));
+                }
+            }
+            if policies.is_some() || loads.is_some() {
+                let policies = policies.unwrap_or_else(|| experiment.policies.clone());
+                let loads = loads.unwrap_or_else(|| experiment.loads.clone());
+                experiment.restrict(policies, loads);
+            }
+            experiment
+        }
+        None => own(args, loads, policies)?,
+    };
+    if args.reduced {
+        experiment.reduce();
+    }
+    if let Some(runs) = args.runs {
+        if runs == 0 {
+            return Err(Failure::usage("--runs 0: must be 1 or more"));
+        }
+        experiment.runs = runs;
+    }
+    if let Some(seconds) = args.seconds {
+        if !(seconds > 0.0 && seconds <= MAX_SECONDS) {
+            let message = format!("--seconds {seconds}: must be more than 0 and at most {MAX_SECONDS}");
+            return Err(Failure::usage(message));
+        }
+        experiment.last(seconds);
+    }
+    match experiment.fault() {
+        Some((key, message)) => Err(Failure::usage(format!("{key}: {message}"))),
+        None => Ok(experiment),
+    }
+}
+
+/// A table of one's own.
+fn own(args: &Args, loads: Option<Vec<u32>>, policies: Option<Vec<String>>) -> Result<Experiment, Failure> {
+    let (Some(machine), Some(workload), Some(loads), Some(policies)) = (&args.machine, &args.workload, loads, policies)
+    else {
+        return Err(Failure::usage(format!(
+            "name an experiment ({}), or give all of --machine, --workload, --load and --policies",
+            Experiment::names().join(", ")
+        )));
+    };
+    let affinity = match (&args.nodes, &args.cpus) {
+        (None, None) => Affinity::All,
+        (Some(nodes), None) => Affinity::Nodes(numbers("--nodes", nodes)?),
+        (None, Some(cpus)) => Affinity::Cpus(cpus.clone()),
+        (Some(_), Some(_)) => return Err(Failure::usage("give --nodes or --cpus, not both")),
+    };
+    Experiment::own(machine, affinity, workload, loads, policies).map_err(failure)
+}
+
+fn failure(error: LabError) -> Failure {
+    if error.is_usage() { Failure::usage(error) } else { Failure::work(error) }
+}
+
+/// `1,2,4`.
+fn numbers(flag: &str, text: &str) -> Result<Vec<u32>, Failure> {
+    let number = |token: &str| {
+        let wrong = || Failure::usage(format!("{flag} `{text}`: `{token}` must be a whole number, as in 1,2,4"));
+        token.trim().parse().map_err(|_| wrong())
+    };
+    text.split(',').map(number).collect()
+}
+
+/// `linux-5.9,rfc2-cluster`.
+fn names(text: &str) -> Result<Vec<String>, Failure> {
+    let names: Vec<String> = text.split(',').map(|name| name.trim().to_owned()).collect();
+    match names.iter().any(String::is_empty) {
+        true => Err(Failure::usage(format!("--policies `{text}`: names at least one policy, with no empty name"))),
+        false => Ok(names),
+    }
+}
+
+/// The shipped experiments.
+fn list(args: &Args, json: Option<Json>) -> Result<(), Failure> {
+    if args.experiment.is_some() {
+        return Err(Failure::usage("--list lists all experiments; leave the experiment's name out"));
+    }
+    let names = Experiment::names();
+    let experiments: Vec<Experiment> =
+        names.iter().map(|name| Experiment::load(name)).collect::<Result<_, _>>().map_err(failure)?;
+    let mut text = String::new();
+    for experiment in &experiments {
+        let loads: Vec<String> = experiment.loads.iter().map(u32::to_string).collect();
+        text += &format!(
+            "{}\n    {}\n    {} at {} {} on {}; {}\n    {} runs of {} s a cell, reduced {} of {} s\n",
+            experiment.name,
+            experiment.title,
+            experiment.workload.name(),
+            loads.join(", "),
+            experiment.workload.load_unit(),
+            experiment.machine,
+            experiment.policies.join(", "),
+            experiment.runs,
+            experiment.seconds,
+            experiment.reduced.runs,
+            experiment.reduced.seconds,
+        );
+    }
+    output(json, &text, || {
+        let entries: Vec<serde_json::Value> = experiments
+            .iter()
+            .map(|experiment| {
+                json!({
+                    "name": experiment.name,
+                    "title": experiment.title,
+                    "machine": experiment.machine,
+                    "workload": experiment.workload.name(),
+                    "loads": experiment.loads,
+                    "policies": experiment.policies,
+                    "runs": experiment.runs,
+                    "seconds": experiment.seconds,
+                    "reduced": { "runs": experiment.reduced.runs, "seconds": experiment.reduced.seconds },
+                })
+            })
+            .collect();
+        serde_json::to_string_pretty(&json!({ "schema": "huddle-experiments/1", "experiments": entries }))
+    })
+}
+
+/// A bar on stderr; indicatif hides it when stderr is no terminal.
+fn bar() -> ProgressBar {
+    let style = ProgressStyle::with_template("{msg:<6} {wide_bar} {pos}/{len} {elapsed}");
+    ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+fn show(bar: &ProgressBar, progress: Progress) {
+    if progress.done == 0 {
+        bar.set_message(progress.stage);
+        bar.set_position(0);
+        bar.set_length(progress.total as u64);
+        bar.enable_steady_tick(std::time::Duration::from_millis(500));
+    } else {
+        bar.inc(1);
+    }
+}
+
+/// Where JSON goes.
+enum Json {
+    Stdout,
+    File(PathBuf),
+}
+
+impl Json {
+    /// Tries the file's folder before the work begins, so that hours of simulation do not end at a wrong path.
+    fn new(path: &Path) -> Result<Json, Failure> {
+        if path == Path::new("-") {
+            return Ok(Json::Stdout);
+        }
+        if path.is_dir() {
+            return Err(Failure::usage(format!("--json {}: is a folder; give a file", path.display())));
+        }
+        let (temporary, _) = create(path)?;
+        fs::remove_file(&temporary).map_err(|error| unwritable(path, &error))?;
+        Ok(Json::File(path.to_owned()))
+    }
+}
+
+/// Writes a file whole or not at all: a temporary file beside it is renamed over it.
+fn replace(path: &Path, text: &str) -> Result<(), Failure> {
+    let (temporary, file) = create(path)?;
+    let mut file = BufWriter::new(file);
+    let written = writeln!(file, "{text}")
+        .and_then(|()| file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all())
+        .and_then(|()| fs::rename(&temporary, path));
+    written.map_err(|error| {
+        // The first error is the one to tell.
+        let _ = fs::remove_file(&temporary);
+        unwritable(path, &error)
+    })
+}
+
+/// A new temporary file in a file's folder, named after it and this process.
+fn create(path: &Path) -> Result<(PathBuf, File), Failure> {
+    let name = path.file_name().ok_or_else(|| Failure::usage(format!("--json {}: is no file name", path.display())))?;
+    let mut hidden = std::ffi::OsString::from(".");
+    hidden.push(name);
+    hidden.push(format!(".{}.part", std::process::id()));
+    let temporary = path.with_file_name(hidden);
+    let file = OpenOptions::new().write(true).create_new(true).open(&temporary);
+    Ok((temporary, file.map_err(|error| unwritable(path, &error))?))
+}
+
+fn unwritable(path: &Path, error: &io::Error) -> Failure {
+    Failure::work(format!("--json {}: cannot be written: {error}", path.display()))
 }

@@ -1,0 +1,135 @@
+//! A machine's cost figures compiled into whole nanoseconds and dense tables by distance.
+
+use huddle_machine::{CostKey, Costs as Figures, Distance};
+
+/// Nanoseconds by distance.
+pub type ByDistanceNs = [u64; Distance::COUNT];
+
+/// The figures as the engine uses them.
+#[derive(Clone, Debug)]
+pub struct Costs {
+    /// Lines of a pipe operation.
+    pub pipe_lines: ByDistanceNs,
+    /// The wakee's task lines, pulled by the waker.
+    pub task_lines: ByDistanceNs,
+    /// A queue's lines, pulled by whoever enqueues remotely and pulled back by the owner.
+    pub queue_lines: ByDistanceNs,
+    /// One line.
+    pub line: ByDistanceNs,
+    /// Outside the mutex: entry, user loop.
+    pub write_outside: u64,
+    /// Under the mutex.
+    pub write_locked: u64,
+    /// Outside the mutex.
+    pub read_outside: u64,
+    /// Under the mutex.
+    pub read_locked: u64,
+    /// Under the mutex when the operation finds that it must wait.
+    pub probe: u64,
+    /// Any other system call.
+    pub syscall: u64,
+    /// The waker's fixed cost.
+    pub wake_up: u64,
+    /// Per CPU examined.
+    pub scan: [f64; Distance::COUNT],
+    /// Putting a task on a queue.
+    pub enqueue: u64,
+    /// Sending an interrupt.
+    pub ipi_send: u64,
+    /// Until the handler runs.
+    pub ipi_latency: ByDistanceNs,
+    /// Handling it.
+    pub irq: u64,
+    /// Leaving the idle state.
+    pub idle_exit: u64,
+    /// Idle CPUs watch a flag.
+    pub idle_polling: bool,
+    /// Taking a task off.
+    pub switch_out: u64,
+    /// Putting a task on.
+    pub switch_in: u64,
+    /// The tick.
+    pub tick: u64,
+    /// One balance attempt.
+    pub balance_pass: u64,
+    /// Per CPU looked at.
+    pub balance_cpu: u64,
+    /// Per task moved.
+    pub migrate: u64,
+    /// First run after a migration.
+    pub refill: ByDistanceNs,
+    /// Creating a task.
+    pub fork: u64,
+    /// A task's end.
+    pub exit: u64,
+    /// Relative deviation of computing.
+    pub jitter: f64,
+    /// Mean time between background wake-ups, ns; 0 for none.
+    pub noise_interval: u64,
+    /// Mean CPU time of one, ns.
+    pub noise_time: u64,
+}
+
+/// Under the mutex, this share of an operation's locked time passes before it finds that it must wait: the head and tail
+/// are read, nothing is copied.
+const PROBE_SHARE: f64 = 0.3;
+
+impl Costs {
+    /// Compiles the figures.
+    pub fn compile(figures: &Figures) -> Costs {
+        let ns = |key| round(figures.scalar(key));
+        let table = |key| figures.by_distance(key).map(round);
+        let line = figures.by_distance(CostKey::Line);
+        let lines = |count: f64| line.map(|ns| round(ns * count));
+        let wake_lines = figures.scalar(CostKey::WakeLines);
+        let (write, read) = (figures.scalar(CostKey::PipeWrite), figures.scalar(CostKey::PipeRead));
+        let locked = figures.scalar(CostKey::PipeLocked).min(1.0);
+        Costs {
+            pipe_lines: lines(figures.scalar(CostKey::PipeLines)),
+            task_lines: lines(wake_lines / 2.0),
+            queue_lines: lines(wake_lines / 2.0),
+            line: lines(1.0),
+            write_outside: round(write * (1.0 - locked)),
+            write_locked: round(write * locked),
+            read_outside: round(read * (1.0 - locked)),
+            read_locked: round(read * locked),
+            probe: round(read * locked * PROBE_SHARE),
+            syscall: ns(CostKey::Syscall),
+            wake_up: ns(CostKey::WakeUp),
+            scan: figures.by_distance(CostKey::Scan),
+            enqueue: ns(CostKey::Enqueue),
+            ipi_send: ns(CostKey::IpiSend),
+            ipi_latency: table(CostKey::IpiLatency),
+            irq: ns(CostKey::Irq),
+            idle_exit: ns(CostKey::IdleExit),
+            idle_polling: figures.scalar(CostKey::IdlePolling) > 0.5,
+            switch_out: ns(CostKey::SwitchOut),
+            switch_in: ns(CostKey::Switch),
+            tick: ns(CostKey::Tick),
+            balance_pass: ns(CostKey::BalancePass),
+            balance_cpu: ns(CostKey::BalanceCpu),
+            migrate: ns(CostKey::Migrate),
+            refill: table(CostKey::Refill),
+            fork: ns(CostKey::Fork),
+            exit: ns(CostKey::Exit),
+            jitter: figures.scalar(CostKey::Jitter),
+            noise_interval: round(figures.scalar(CostKey::NoiseInterval) * 1000.0),
+            noise_time: round(figures.scalar(CostKey::NoiseTime) * 1000.0),
+        }
+    }
+
+    /// Time of a scan that examined these CPUs.
+    #[inline]
+    pub fn scan_time(&self, examined: &[u32; Distance::COUNT]) -> u64 {
+        let mut ns = 0.0;
+        for (count, cost) in examined.iter().zip(self.scan) {
+            ns += f64::from(*count) * cost;
+        }
+        ns as u64
+    }
+}
+
+/// To whole nanoseconds.
+fn round(ns: f64) -> u64 {
+    (ns + 0.5) as u64
+}

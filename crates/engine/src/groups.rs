@@ -1,0 +1,315 @@
+//! Statistics of sched groups and the slow path that fork and exec take (spec 4 and 5.3; `find_idlest_group`,
+//! `group_classify`, `kernel/sched/fair.c` 5.9 … 5.16).
+
+use huddle_domains::{DomainId, Flags, GroupId, NumaImbalance, SpanId};
+use huddle_machine::{CpuId, CpuSet};
+
+use crate::Observer;
+use crate::pelt::Pelt;
+use crate::report::Cause;
+use crate::sim::Sim;
+use crate::state::Run;
+
+/// What a group is, mildest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum GroupKind {
+    HasSpare,
+    FullyBusy,
+    Imbalanced,
+    Overloaded,
+}
+
+/// A group's sums.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GroupStats {
+    pub group: GroupId,
+    pub kind: GroupKind,
+    pub load: u64,
+    pub util: u64,
+    pub runnable: u64,
+    pub nr: u32,
+    pub idle: u32,
+    pub capacity: u64,
+    pub weight: u32,
+    /// Load per capacity; 0 unless asked for or overloaded.
+    pub avg_load: u64,
+}
+
+impl GroupStats {
+    pub fn average(&self) -> u64 {
+        self.load * 1024 / self.capacity.max(1)
+    }
+
+    fn is_overloaded(&self, pct: u64) -> bool {
+        self.nr > self.weight
+            && (100 * self.capacity < self.util * pct || self.capacity * pct < 100 * self.runnable)
+    }
+
+    fn has_capacity(&self, pct: u64) -> bool {
+        self.nr < self.weight
+            || (self.capacity * pct >= 100 * self.runnable && 100 * self.capacity > self.util * pct)
+    }
+}
+
+impl<O: Observer> Sim<'_, O> {
+    /// Sums over the group's CPUs among `cpus`; `without` is a task to leave out (exec).
+    pub(crate) fn group_stats(
+        &mut self,
+        group: GroupId,
+        cpus: Option<&CpuSet>,
+        pct: u64,
+        without: Option<usize>,
+    ) -> GroupStats {
+        let tree = self.setup.tree;
+        let record = tree.group(group);
+        let mut stats = GroupStats {
+            group,
+            kind: GroupKind::HasSpare,
+            load: 0,
+            util: 0,
+            runnable: 0,
+            nr: 0,
+            idle: 0,
+            capacity: 0,
+            weight: record.weight,
+            avg_load: 0,
+        };
+        for cpu in tree.span(record.span).iter() {
+            let c = cpu.index();
+            stats.capacity += u64::from(tree.capacity[c]);
+            if cpus.is_some_and(|cpus| !cpus.contains(cpu)) {
+                continue;
+            }
+            self.update_queue(c);
+            let state = &self.cpus[c];
+            let mut nr = state.nr_running;
+            let (mut load, mut util, mut runnable) =
+                (state.pelt.load_avg, self.cpu_util(c), state.pelt.runnable_avg);
+            if let Some(task) = without.map(|t| &self.tasks[t]).filter(|task| task.cpu as usize == c) {
+                nr -= u32::from(matches!(task.run, Run::Queued | Run::Running));
+                load = load.saturating_sub(task.pelt.load_avg);
+                util = util.saturating_sub(task.pelt.util_avg);
+                runnable = runnable.saturating_sub(task.pelt.runnable_avg);
+            }
+            stats.load += load;
+            stats.util += util;
+            stats.runnable += runnable;
+            stats.nr += nr;
+            let idle = nr == 0 && (self.idle.contains(cpu) || without.is_some_and(|t| state.curr == t as u32));
+            stats.idle += u32::from(idle);
+        }
+        stats.kind = if stats.is_overloaded(pct) {
+            GroupKind::Overloaded
+        } else if self.imbalanced[group.0 as usize] {
+            GroupKind::Imbalanced
+        } else if !stats.has_capacity(pct) {
+            GroupKind::FullyBusy
+        } else {
+            GroupKind::HasSpare
+        };
+        if stats.kind == GroupKind::Overloaded {
+            stats.avg_load = stats.average();
+        }
+        stats
+    }
+
+    // ---- fork and exec -----------------------------------------------------------------------------------------------
+
+    /// `wake_up_new_task`: the child of the task on `c` gets a CPU and joins its queue.
+    pub(crate) fn fork(&mut self, c: usize, parent: usize, child: usize) {
+        self.tasks[child].cpu = c as u32;
+        self.tasks[child].recent = c as u32;
+        self.tasks[child].run = Run::Waking;
+        self.place_child(c, parent, child);
+        let cpu = self.slow_path(child, c, Flags::BALANCE_FORK);
+        let weight = self.tasks[child].weight;
+        self.update_queue(cpu);
+        self.tasks[child].pelt = Pelt::new_task(self.now, weight, &self.cpus[cpu].pelt);
+        self.cpus[cpu].pelt.attach(&mut self.tasks[child].pelt, weight);
+        if cpu != c {
+            let shift = self.cpus[cpu].min_vruntime.wrapping_sub(self.cpus[c].min_vruntime);
+            let distance = self.dist(c, cpu);
+            self.tasks[child].vruntime = self.tasks[child].vruntime.wrapping_add(shift);
+            self.tasks[child].cpu = cpu as u32;
+            self.counts.migrations[Cause::Fork as usize][distance] += 1;
+            self.observer.migrate(self.now, child as u32, c, cpu, Cause::Fork);
+        }
+        self.activate(child, cpu, false);
+        self.wakeup_preempt(cpu, child, c);
+    }
+
+    /// `sched_exec`: the running task may move, its caches being worthless now. True when it has left the CPU.
+    pub(crate) fn exec(&mut self, c: usize, t: usize) -> bool {
+        let cpu = self.slow_path(t, c, Flags::BALANCE_EXEC);
+        if cpu == c {
+            return false;
+        }
+        self.cpus[c].push_to = cpu as u32;
+        self.cpus[c].push_task = t as u32;
+        self.schedule(c, 0);
+        true
+    }
+
+    /// `find_idlest_cpu`: descends from the highest domain with the flag, each time into the idlest group.
+    pub(crate) fn slow_path(&mut self, p: usize, this: usize, flag: Flags) -> usize {
+        let tree = self.setup.tree;
+        let highest = |cpu: usize, below: u32| {
+            let mut found = None;
+            for id in tree.chain(CpuId::from(cpu)) {
+                let domain = tree.domain(id);
+                if below != 0 && domain.weight >= below {
+                    break;
+                }
+                if domain.flags.has(flag) {
+                    found = Some(id);
+                } else if below == 0 {
+                    break;
+                }
+            }
+            found
+        };
+        let prev = self.tasks[p].cpu as usize;
+        let affinity = self.affinities[self.tasks[p].affinity as usize].clone();
+        let without = (flag == Flags::BALANCE_EXEC).then_some(p);
+        let mut domain = highest(this, 0);
+        if let Some(id) = domain
+            && !tree.span(tree.domain(id).span).intersects(&affinity)
+        {
+            return prev;
+        }
+        let (mut cpu, mut new) = (this, this);
+        while let Some(id) = domain {
+            let record = tree.domain(id);
+            let idlest = match record.flags.has(flag) {
+                true => self.idlest_group(id, &affinity, without),
+                false => None,
+            };
+            let Some(group) = idlest else {
+                domain = record.child;
+                continue;
+            };
+            new = self.idlest_cpu_in(group, &affinity, cpu);
+            if new == cpu {
+                domain = record.child;
+                continue;
+            }
+            cpu = new;
+            domain = highest(cpu, record.weight);
+        }
+        if affinity.contains(CpuId::from(new)) { new } else { affinity.first().map_or(prev, CpuId::index) }
+    }
+
+    /// `find_idlest_group` of 5.5 on: `None` to stay in the local group.
+    fn idlest_group(&mut self, id: DomainId, affinity: &CpuSet, without: Option<usize>) -> Option<GroupId> {
+        let tree = self.setup.tree;
+        let domain = tree.domain(id);
+        let pct = u64::from(domain.imbalance_pct);
+        let numa = domain.flags.has(Flags::NUMA);
+        let this = domain.cpu;
+        let mut local: Option<GroupStats> = None;
+        let mut idlest: Option<GroupStats> = None;
+        for group in tree.groups_of(id) {
+            let span = tree.span(tree.group(group).span);
+            if !span.intersects(affinity) {
+                continue;
+            }
+            let mut stats = self.group_stats(group, Some(affinity), pct, without);
+            if stats.kind == GroupKind::FullyBusy {
+                stats.avg_load = stats.average();
+            }
+            if span.contains(this) {
+                local = Some(stats);
+                continue;
+            }
+            let better = match &idlest {
+                None => true,
+                Some(best) if stats.kind != best.kind => stats.kind < best.kind,
+                Some(best) => match stats.kind {
+                    GroupKind::Overloaded | GroupKind::FullyBusy => stats.avg_load < best.avg_load,
+                    GroupKind::Imbalanced => false,
+                    GroupKind::HasSpare => {
+                        stats.idle > best.idle || (stats.idle == best.idle && stats.util < best.util)
+                    }
+                },
+            };
+            if better {
+                idlest = Some(stats);
+            }
+        }
+        let idlest = idlest?;
+        let Some(local) = local else {
+            return Some(idlest.group);
+        };
+        if local.kind != idlest.kind {
+            return (local.kind > idlest.kind).then_some(idlest.group);
+        }
+        let stay = match local.kind {
+            GroupKind::Overloaded | GroupKind::FullyBusy => {
+                let margin = 1024 * (pct - 100) / 100;
+                (numa && idlest.avg_load + margin >= local.avg_load)
+                    || idlest.avg_load >= local.avg_load + margin
+                    || 100 * local.avg_load <= pct * idlest.avg_load
+            }
+            GroupKind::Imbalanced => true,
+            GroupKind::HasSpare => {
+                (numa && self.numa_keeps(&local, &idlest, domain.imb_numa_nr)) || local.idle >= idlest.idle
+            }
+        };
+        (!stay).then_some(idlest.group)
+    }
+
+    /// Whether fork stays on its node although another has more idle CPUs.
+    fn numa_keeps(&self, local: &GroupStats, idlest: &GroupStats, imb_numa_nr: u32) -> bool {
+        match self.setup.kernel.balance.numa {
+            NumaImbalance::AnyIdle => local.idle > 0,
+            NumaImbalance::Quarter => local.nr < local.weight / 4,
+            NumaImbalance::ImbNumaNr => {
+                let imbalance = u64::from(local.idle.abs_diff(idlest.idle));
+                adjust_numa_imbalance(imbalance, local.nr + 1, imb_numa_nr) == 0
+            }
+        }
+    }
+
+    /// `find_idlest_group_cpu`: the most recently idled CPU, else the least loaded.
+    fn idlest_cpu_in(&mut self, group: GroupId, affinity: &CpuSet, this: usize) -> usize {
+        let tree = self.setup.tree;
+        let record = tree.group(group);
+        let span = tree.span(record.span);
+        if record.weight == 1 {
+            return span.first().map_or(this, CpuId::index);
+        }
+        let (mut latest, mut idle) = (0, None);
+        let (mut least, mut loaded) = (u64::MAX, this);
+        for cpu in span.iter().filter(|&cpu| affinity.contains(cpu)) {
+            let c = cpu.index();
+            if self.idle.contains(cpu) {
+                if self.cpus[c].idle_stamp > latest {
+                    latest = self.cpus[c].idle_stamp;
+                    idle = Some(c);
+                }
+            } else if idle.is_none() {
+                let load = self.cpus[c].pelt.load_avg;
+                if load < least {
+                    least = load;
+                    loaded = c;
+                }
+            }
+        }
+        idle.unwrap_or(loaded)
+    }
+
+    pub(crate) fn span(&self, id: SpanId) -> &CpuSet {
+        self.setup.tree.span(id)
+    }
+}
+
+/// `adjust_numa_imbalance`, 5.18 on: a small imbalance is allowed while few tasks run.
+pub(crate) fn adjust_numa_imbalance(imbalance: u64, running: u32, imb_numa_nr: u32) -> u64 {
+    if running > imb_numa_nr {
+        imbalance
+    } else if imbalance <= 2 {
+        0
+    } else {
+        imbalance
+    }
+}

@@ -1,0 +1,233 @@
+//! Memory-bound code: its speed follows from cache size, miss curve, latencies and bandwidth of the machine, and from who
+//! else runs such code under the same caches.
+
+use huddle_domains::DomainTree;
+use huddle_machine::{CacheKind, CostKey, CpuId, Machine};
+use huddle_program::{MemoryProfile, MissCurve};
+
+use crate::Observer;
+use crate::report::Mechanism;
+use crate::sim::Sim;
+use crate::state::{NONE, Phase, Stage};
+
+/// The machine's memory system, by CPU.
+pub(crate) struct MemorySystem {
+    /// Index of the level-2 cache and of the last-level cache.
+    l2_of: Vec<u32>,
+    llc_of: Vec<u32>,
+    node_of: Vec<u32>,
+    l2_bytes: Vec<f64>,
+    llc_bytes: Vec<f64>,
+    l2_ns: f64,
+    llc_ns: f64,
+    dram_ns: f64,
+    /// GB/s are bytes per ns.
+    cluster_bandwidth: f64,
+    node_bandwidth: f64,
+    cluster_of: Vec<u32>,
+}
+
+/// A memory bus is never taken to be fuller than this: the queue in front of it grows without bound there.
+const FULL: f64 = 0.95;
+/// Rounds in which speeds and bus loads are brought to agree.
+const ROUNDS: usize = 20;
+
+impl MemorySystem {
+    pub(crate) fn new(machine: &Machine, tree: &DomainTree) -> MemorySystem {
+        let topology = &machine.topology;
+        let caches = |level: u32| {
+            topology.caches.iter().filter(move |cache| cache.level == level && cache.kind != CacheKind::Instruction)
+        };
+        let last = topology.caches.iter().map(|cache| cache.level).max().unwrap_or(0);
+        let index = |level: u32| {
+            let mut of = vec![NONE; tree.nr_cpus];
+            let mut bytes = Vec::new();
+            for cache in caches(level) {
+                cache.cpus.iter().for_each(|cpu| of[cpu.index()] = bytes.len() as u32);
+                bytes.push(cache.size.unwrap_or(0) as f64);
+            }
+            (of, bytes)
+        };
+        let ((l2_of, l2_bytes), (llc_of, llc_bytes)) = (index(2), index(last.max(3)));
+        let figure = |key| machine.costs.scalar(key);
+        let cluster_of = (0..tree.nr_cpus)
+            .map(|cpu| match topology.online.contains(CpuId::from(cpu)) {
+                true => topology.cluster.index_of(CpuId::from(cpu)),
+                false => NONE,
+            })
+            .collect();
+        MemorySystem {
+            l2_of,
+            llc_of,
+            node_of: tree.node_of.clone(),
+            l2_bytes,
+            llc_bytes,
+            l2_ns: figure(CostKey::L2Latency),
+            llc_ns: figure(CostKey::L3Latency),
+            dram_ns: figure(CostKey::DramLatency),
+            cluster_bandwidth: figure(CostKey::ClusterBandwidth),
+            node_bandwidth: figure(CostKey::NodeBandwidth),
+            cluster_of,
+        }
+    }
+
+    /// Bytes of a cache for each of the `sharers` that run; nothing where there is no such cache.
+    fn share(of: &[u32], bytes: &[f64], cpu: usize, running: &[usize]) -> f64 {
+        if of[cpu] == NONE {
+            return 0.0;
+        }
+        let sharers = running.iter().filter(|&&other| of[other] == of[cpu]).count();
+        bytes[of[cpu] as usize] / sharers.max(1) as f64
+    }
+
+    /// Nanoseconds per thousand instructions of each running copy, in the order of `running`.
+    pub(crate) fn speeds(&self, running: &[(usize, &MemoryProfile)]) -> Vec<f64> {
+        let cpus: Vec<usize> = running.iter().map(|&(cpu, _)| cpu).collect();
+        let misses: Vec<(f64, f64)> = running
+            .iter()
+            .map(|&(cpu, profile)| {
+                let l2 = misses(&profile.l2_misses, Self::share(&self.l2_of, &self.l2_bytes, cpu, &cpus));
+                let llc = misses(&profile.llc_misses, Self::share(&self.llc_of, &self.llc_bytes, cpu, &cpus));
+                (l2, llc.min(l2))
+            })
+            .collect();
+        let mut speeds = vec![0.0; running.len()];
+        let mut wait = vec![1.0; running.len()];
+        for _ in 0..ROUNDS {
+            for (index, &(_, profile)) in running.iter().enumerate() {
+                let (l2, llc) = misses[index];
+                let stalls = (profile.l2_accesses - l2).max(0.0) * self.l2_ns
+                    + (l2 - llc) * self.llc_ns
+                    + llc * self.dram_ns * wait[index];
+                speeds[index] = profile.base_ns + stalls / profile.overlap;
+            }
+            for (index, &cpu) in cpus.iter().enumerate() {
+                let traffic = |same: &[u32]| -> f64 {
+                    (0..cpus.len())
+                        .filter(|&other| same[cpus[other]] == same[cpu])
+                        .map(|other| misses[other].1 * running[other].1.bytes_per_miss / speeds[other])
+                        .sum()
+                };
+                let load = |bytes_per_ns: f64, limit: f64| if limit > 0.0 { bytes_per_ns / limit } else { 0.0 };
+                let busiest = load(traffic(&self.cluster_of), self.cluster_bandwidth)
+                    .max(load(traffic(&self.node_of), self.node_bandwidth));
+                let target = 1.0 / (1.0 - busiest.min(FULL));
+                wait[index] = (wait[index] + target) / 2.0;
+            }
+        }
+        speeds
+    }
+}
+
+/// Misses per thousand instructions with a cache of that size.
+fn misses(curve: &MissCurve, bytes: f64) -> f64 {
+    curve.min + (curve.max - curve.min) * libm::pow(1.0 + bytes / curve.scale, -curve.exponent)
+}
+
+impl<O: Observer> Sim<'_, O> {
+    /// The task on `c` begins or resumes memory-bound code. False when it has done all of it.
+    pub(crate) fn memory_continues(&mut self, c: usize, t: usize) -> bool {
+        self.charge(c);
+        self.settle(c);
+        if self.tasks[t].memory_left <= 0.0 {
+            self.memory_changed(c);
+            return false;
+        }
+        let refill = std::mem::take(&mut self.tasks[t].refill);
+        let back = self.refill_of(c, t);
+        let cpu = &mut self.cpus[c];
+        cpu.phase = Phase::Running;
+        cpu.mechanism = Mechanism::Compute;
+        cpu.portions.clear();
+        cpu.portions.push(Mechanism::Refill, refill + back);
+        cpu.memory_since = self.now + refill + back;
+        self.tasks[t].memory_cost = 0.0;
+        self.memory_changed(c);
+        true
+    }
+
+    /// A moved task finds its private share of the level-2 cache empty: each line is fetched once from the last level.
+    fn refill_of(&mut self, c: usize, t: usize) -> u64 {
+        let moved = std::mem::replace(&mut self.tasks[t].cache_cpu, c as u32);
+        let memory = &self.memory;
+        if moved == NONE || memory.l2_of[c] == NONE || memory.l2_of[moved as usize] == memory.l2_of[c] {
+            return 0;
+        }
+        let profile = &self.setup.program.profiles[self.tasks[t].profile as usize];
+        let running: Vec<usize> = self.memory_cpus(c);
+        let bytes = MemorySystem::share(&memory.l2_of, &memory.l2_bytes, c, &running).min(profile.l2_misses.scale);
+        (bytes / 64.0 * memory.llc_ns / profile.overlap) as u64
+    }
+
+    /// The task on `c` leaves in the middle of memory-bound code.
+    pub(crate) fn memory_stops(&mut self, c: usize, t: usize) {
+        if self.tasks[t].memory_cost > 0.0 {
+            let cost = self.tasks[t].memory_cost;
+            let ran = self.now.saturating_sub(self.cpus[c].memory_since) as f64;
+            self.tasks[t].memory_left = (self.tasks[t].memory_left - ran / cost).max(0.001);
+            self.tasks[t].memory_cost = 0.0;
+        }
+        self.memory_changed(c);
+    }
+
+    /// Takes what the task on `c` has done since its speed was last set off what is left.
+    fn settle(&mut self, c: usize) {
+        let t = self.cpus[c].curr as usize;
+        let task = &mut self.tasks[t];
+        if task.memory_cost > 0.0 {
+            let ran = self.now.saturating_sub(self.cpus[c].memory_since) as f64;
+            task.memory_left -= ran / task.memory_cost;
+            // Less than a nanosecond's work is none.
+            if task.memory_left * task.memory_cost < 1.0 {
+                task.memory_left = 0.0;
+            }
+        }
+        self.cpus[c].memory_since = self.cpus[c].memory_since.max(self.now);
+    }
+
+    fn runs_memory(&self, c: usize) -> bool {
+        let cpu = &self.cpus[c];
+        cpu.curr != NONE && cpu.phase == Phase::Running && self.tasks[cpu.curr as usize].stage == Stage::Memory
+    }
+
+    fn memory_cpus(&self, c: usize) -> Vec<usize> {
+        let node = self.memory.node_of[c];
+        (0..self.cpus.len()).filter(|&other| self.memory.node_of[other] == node && self.runs_memory(other)).collect()
+    }
+
+    /// The set of running memory-bound tasks on the node of `c` has changed: all their speeds and ends follow.
+    fn memory_changed(&mut self, c: usize) {
+        let cpus = self.memory_cpus(c);
+        let profiles = &self.setup.program.profiles;
+        for &cpu in &cpus {
+            self.settle(cpu);
+        }
+        let task_of = |cpu: usize| &self.tasks[self.cpus[cpu].curr as usize];
+        let running: Vec<(usize, &MemoryProfile)> = cpus
+            .into_iter()
+            .filter(|&cpu| task_of(cpu).memory_left > 0.0)
+            .map(|cpu| (cpu, &profiles[task_of(cpu).profile as usize]))
+            .collect();
+        let speeds = self.memory.speeds(&running);
+        for (&(cpu, _), speed) in running.iter().zip(speeds) {
+            let t = self.cpus[cpu].curr as usize;
+            self.tasks[t].memory_cost = speed;
+            let left = (self.tasks[t].memory_left * speed) as u64;
+            let begin = self.cpus[cpu].memory_since;
+            self.heap.set(cpu, (begin + left).max(self.now + 1));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn misses_fall_from_max_to_min_as_the_cache_grows() {
+        let curve = MissCurve { min: 5.0, max: 70.0, scale: 1e6, exponent: 0.7 };
+        assert_eq!(misses(&curve, 0.0), 70.0);
+        assert!(misses(&curve, 1e6) < 70.0 && misses(&curve, 1e6) > misses(&curve, 4e6));
+        assert!((misses(&curve, 1e18) - 5.0).abs() < 0.1);
+    }
+}

@@ -1,0 +1,513 @@
+//! The state of the simulated machine: CPUs, tasks, channels, domains, LLCs. Dense arrays by index; nothing here decides.
+
+use std::collections::VecDeque;
+
+use huddle_program::{ChannelSpec, PIPE_SLOTS};
+
+use crate::pelt::Pelt;
+use crate::report::Mechanism;
+
+/// No task: as current task, the idle task.
+pub const NONE: u32 = u32::MAX;
+
+/// What a CPU is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// In its idle state.
+    Idle,
+    /// Leaving its idle state.
+    IdleExit,
+    /// Changing from one task to the next.
+    Switching,
+    /// Running a segment of its current task.
+    Running,
+    /// Its current task spins on a mutex.
+    Spinning,
+}
+
+/// Interrupts pending on a CPU.
+pub mod ipi {
+    /// Look at the wake list.
+    pub const WAKE_LIST: u8 = 1;
+    /// Look at need_resched.
+    pub const RESCHED: u8 = 2;
+    /// Balance for the idle CPUs.
+    pub const NOHZ: u8 = 4;
+    /// Push the running task away.
+    pub const PUSH: u8 = 8;
+}
+
+/// Up to four stretches of time that a CPU spends before (on top of) what its phase says.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Portions {
+    stack: [(u8, u64); 4],
+    len: u8,
+}
+
+impl Portions {
+    /// Adds a stretch, spent before all others. When full it joins the topmost.
+    pub fn push(&mut self, mechanism: Mechanism, ns: u64) {
+        if ns == 0 {
+            return;
+        }
+        if usize::from(self.len) == self.stack.len() {
+            self.stack[usize::from(self.len) - 1].1 += ns;
+        } else {
+            self.stack[usize::from(self.len)] = (mechanism as u8, ns);
+            self.len += 1;
+        }
+    }
+
+    /// Spends `ns`, adding it to `totals`, the rest to `base`.
+    #[inline]
+    pub fn spend(&mut self, mut ns: u64, base: Mechanism, totals: &mut [u64; Mechanism::COUNT]) {
+        while self.len > 0 && ns > 0 {
+            let (mechanism, left) = &mut self.stack[usize::from(self.len) - 1];
+            let part = ns.min(*left);
+            totals[usize::from(*mechanism)] += part;
+            *left -= part;
+            ns -= part;
+            if *left == 0 {
+                self.len -= 1;
+            }
+        }
+        totals[base as usize] += ns;
+    }
+
+    /// Forgets all stretches.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.len = 0;
+    }
+}
+
+/// A CPU and its run queue.
+#[derive(Clone, Debug)]
+pub struct Cpu {
+    /// What it is doing.
+    pub phase: Phase,
+    /// The running task, [`NONE`] for the idle task.
+    pub curr: u32,
+    /// While switching: the task that leaves.
+    pub leaving: u32,
+    /// The scheduler must be called.
+    pub need_resched: bool,
+    /// Pending interrupts.
+    pub ipi: u8,
+    /// Where the stopper is to push a task, and which one; [`NONE`] for the oldest that may move.
+    pub push_to: u32,
+    /// See above.
+    pub push_task: u32,
+    /// An active balance is under way (`rq->active_balance`).
+    pub active_balance: bool,
+
+    /// What its time goes to.
+    pub mechanism: Mechanism,
+    /// Stretches before that.
+    pub portions: Portions,
+    /// Accounted up to here.
+    pub accounted: u64,
+    /// Time by mechanism.
+    pub totals: [u64; Mechanism::COUNT],
+
+    /// Queued tasks (not the running one) as (vruntime, task), greatest first: the leftmost of the tree is last.
+    pub queue: Vec<(u64, u32)>,
+    /// Queued and running tasks.
+    pub nr_running: u32,
+    /// Sum of their weights.
+    pub load: u64,
+    /// `min_vruntime`.
+    pub min_vruntime: u64,
+    /// Buddies.
+    pub next: u32,
+    /// See above.
+    pub last: u32,
+    /// Averages of the queue.
+    pub pelt: Pelt,
+    /// Sum of the estimates of queued tasks (`util_est`).
+    pub util_est: u64,
+    /// The queue lock is held until then.
+    pub lock_free_at: u64,
+    /// The CPU that last wrote the queue remotely, [`NONE`] if its owner did.
+    pub dirtied_by: u32,
+    /// Tasks to enqueue at the next interrupt.
+    pub wake_list: Vec<u32>,
+
+    /// When it became idle; 0 when that was sampled.
+    pub idle_stamp: u64,
+    /// Mean idle time, ns.
+    pub avg_idle: u64,
+    /// Aged idle time and its stamp in jiffies (5.14 … 6.6 budget).
+    pub wake_avg_idle: u64,
+    /// See above.
+    pub wake_stamp: u64,
+    /// `max_idle_balance_cost`.
+    pub max_idle_balance_cost: u64,
+    /// When the next periodic balance is due.
+    pub next_balance: u64,
+    /// The tick is stopped and the CPU counted idle by its LLC.
+    pub tick_stopped: bool,
+    /// Phase of its tick.
+    pub tick_offset: u64,
+    /// `wakee_flips` of the idle task and its last wakee.
+    pub idle_flips: Flips,
+    /// Rotating start of scans for this target (2018 variants).
+    pub next_scan: u32,
+    /// Recency counter for the order of its tasks in balancing.
+    pub stamp: u64,
+    /// Since when its memory-bound task has run at the present speed.
+    pub memory_since: u64,
+}
+
+/// `wakee_flips` bookkeeping of a waker.
+#[derive(Clone, Copy, Debug)]
+pub struct Flips {
+    /// The count.
+    pub flips: u32,
+    /// The last wakee.
+    pub last_wakee: u32,
+    /// When the count was last halved.
+    pub decayed: u64,
+}
+
+impl Default for Flips {
+    fn default() -> Self {
+        Flips { flips: 0, last_wakee: NONE, decayed: 0 }
+    }
+}
+
+/// A task's scheduling state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Run {
+    /// Not created yet.
+    New,
+    /// Queued on its CPU.
+    Queued,
+    /// Current on its CPU.
+    Running,
+    /// Asleep.
+    Sleeping,
+    /// Being woken: chosen by a waker, not yet queued.
+    Waking,
+    /// Exited.
+    Dead,
+}
+
+/// Whom to wake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// The first exclusive waiter of a channel's readers.
+    Reader(u32),
+    /// The first exclusive waiter of a channel's writers.
+    Writer(u32),
+    /// A certain task, if it still sleeps; no synchronous hint.
+    Task(u32),
+    /// All who wait at a gate.
+    Gate(u32),
+}
+
+/// Where a task is in its script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Take the next op.
+    Next,
+    /// Computing.
+    Compute,
+    /// Running memory-bound code.
+    Memory,
+    /// On the way to a pipe's mutex.
+    PipeEnter,
+    /// Try the mutex, spin if that helps.
+    PipeAcquire,
+    /// Try the mutex, do not spin: it was preempted while spinning.
+    PipeAcquireSlow,
+    /// Woken as the mutex's first sleeper.
+    PipeAcquireFirst,
+    /// Holding the mutex.
+    PipeHold,
+    /// Released it, found the pipe full or empty.
+    PipeWait,
+    /// Woken from that.
+    PipeWoken,
+    /// Chooses a CPU for the wakee.
+    WakeSelect(u32),
+    /// Puts the wakee on that CPU's queue.
+    WakeEnqueue(u32, u32),
+    /// Puts the wakee on that CPU's wake list.
+    WakeIpi(u32, u32),
+    /// Polling a gate.
+    GateWait(u32),
+    /// Opening a gate.
+    GateOpen(u32),
+    /// Creating a task.
+    Spawn(u32),
+    /// Changing its image.
+    Exec,
+    /// Waiting for a task's exit.
+    Join(u32),
+    /// Exiting.
+    Exit,
+    /// Goes on with its wake-ups: it was preempted between two.
+    WakeNext,
+    /// Waking is done, leave.
+    Gone,
+    /// A background task: sleep for a while.
+    NoiseSleep,
+    /// A background task: run for a while.
+    NoiseRun,
+}
+
+/// A task.
+#[derive(Clone, Debug)]
+pub struct Task {
+    /// Scheduling state.
+    pub run: Run,
+    /// Its CPU (`task_cpu`).
+    pub cpu: u32,
+    /// Its registers are still, or already, on that CPU.
+    pub on_cpu: bool,
+    /// Index of its affinity.
+    pub affinity: u32,
+
+    /// Its script.
+    pub script: u32,
+    /// The next op.
+    pub op: u32,
+    /// Loop counters.
+    pub counters: [u64; huddle_program::Op::LOOPS],
+    /// Where it is.
+    pub stage: Stage,
+    /// Where it goes when its wake-ups are done.
+    pub then: Stage,
+    /// The CPU chosen for its present wake-up was idle when it was chosen.
+    pub chosen_idle: bool,
+    /// The present wake-up carries the synchronous hint.
+    pub sync: bool,
+    /// Wake-ups to do, last first.
+    pub wakes: [Option<Wake>; 4],
+    /// What is left of its segment, ns.
+    pub remaining: u64,
+    /// Cache refill due at its next run, ns.
+    pub refill: u64,
+    /// The channel it works on, and whether it writes.
+    pub channel: u32,
+    /// See above.
+    pub writes: bool,
+    /// It found the ring empty (a writer) or full (a reader) when it took the mutex.
+    pub edge: bool,
+    /// It has slept in this operation and passes the wake-up on.
+    pub woken: bool,
+    /// Who waits for its exit.
+    pub joiner: u32,
+    /// Thousands of instructions left of its memory phase, and their present cost in ns.
+    pub memory_left: f64,
+    /// See above.
+    pub memory_cost: f64,
+    /// The CPU whose cache its memory-bound code filled last.
+    pub cache_cpu: u32,
+    /// The memory phase's profile.
+    pub profile: u32,
+
+    /// Weight.
+    pub weight: u64,
+    /// Virtual runtime; relative to the old queue while it moves asleep.
+    pub vruntime: u64,
+    /// Ran up to here.
+    pub exec_start: u64,
+    /// Ran in all.
+    pub sum_exec: u64,
+    /// Ran in all when it was last picked.
+    pub picked_at: u64,
+    /// Averages.
+    pub pelt: Pelt,
+    /// Estimated utilisation (`util_est.ewma` and enqueued, the greater).
+    pub util_est: u64,
+    /// Recently used CPU.
+    pub recent: u32,
+    /// Waker bookkeeping.
+    pub flips: Flips,
+    /// Order among its CPU's tasks in balancing: least first.
+    pub stamp: u64,
+    /// When it exited.
+    pub finished: u64,
+}
+
+/// A mutex that spins on a running owner and then sleeps (`kernel/locking/mutex.c`).
+#[derive(Clone, Debug)]
+pub struct Mutex {
+    /// Who holds it.
+    pub owner: u32,
+    /// Spinners in order of arrival.
+    pub spinners: VecDeque<u32>,
+    /// Sleepers in order of arrival.
+    pub sleepers: VecDeque<u32>,
+    /// The next release hands the mutex to the first sleeper.
+    pub handoff: bool,
+}
+
+/// A pipe.
+#[derive(Clone, Debug)]
+pub struct Pipe {
+    /// Its mutex.
+    pub mutex: Mutex,
+    /// Messages in each slot.
+    pub slots: [u16; PIPE_SLOTS as usize],
+    /// First used slot.
+    pub tail: u32,
+    /// Used slots.
+    pub used: u32,
+    /// Messages that fit a slot.
+    pub per_slot: u16,
+    /// Messages in the pipe.
+    pub len: u32,
+    /// The CPU that used it last.
+    pub last_cpu: u32,
+    /// Sleeping readers and writers.
+    pub readers: VecDeque<u32>,
+    /// See above.
+    pub writers: VecDeque<u32>,
+    /// Messages sent and received.
+    pub sent: u64,
+    /// See above.
+    pub received: u64,
+}
+
+impl Pipe {
+    /// An empty pipe.
+    pub fn new(spec: ChannelSpec) -> Pipe {
+        Pipe {
+            mutex: Mutex { owner: NONE, spinners: VecDeque::new(), sleepers: VecDeque::new(), handoff: false },
+            slots: [0; PIPE_SLOTS as usize],
+            tail: 0,
+            used: 0,
+            per_slot: spec.messages_per_slot() as u16,
+            len: 0,
+            last_cpu: NONE,
+            readers: VecDeque::new(),
+            writers: VecDeque::new(),
+            sent: 0,
+            received: 0,
+        }
+    }
+
+    /// All slots are taken (`pipe_full`); the last may still have room for a merge.
+    #[inline]
+    pub fn ring_full(&self) -> bool {
+        self.used == PIPE_SLOTS
+    }
+
+    #[inline]
+    fn last_slot(&self) -> usize {
+        ((self.tail + self.used - 1) % PIPE_SLOTS) as usize
+    }
+
+    /// A message can be written: into the last slot or a new one.
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        !self.ring_full() || self.slots[self.last_slot()] < self.per_slot
+    }
+
+    /// Appends a message; there must be room.
+    #[inline]
+    pub fn push(&mut self) {
+        if self.used == 0 || self.slots[self.last_slot()] == self.per_slot {
+            self.used += 1;
+            let slot = self.last_slot();
+            self.slots[slot] = 0;
+        }
+        let slot = self.last_slot();
+        self.slots[slot] += 1;
+        self.len += 1;
+        self.sent += 1;
+    }
+
+    /// Takes a message; there must be one. True when that emptied a slot.
+    #[inline]
+    pub fn pop(&mut self) -> bool {
+        let slot = self.tail as usize;
+        self.slots[slot] -= 1;
+        self.len -= 1;
+        self.received += 1;
+        let emptied = self.slots[slot] == 0;
+        if emptied {
+            self.tail = (self.tail + 1) % PIPE_SLOTS;
+            self.used -= 1;
+        }
+        emptied
+    }
+}
+
+/// A gate.
+#[derive(Clone, Debug, Default)]
+pub struct Gate {
+    /// It is open.
+    pub open: bool,
+    /// Who waits, the latest last.
+    pub waiters: Vec<u32>,
+}
+
+/// What changes in a sched domain.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DomainState {
+    /// When it was last balanced.
+    pub last_balance: u64,
+    /// Present interval, ms.
+    pub balance_interval: u32,
+    /// Failed attempts.
+    pub nr_balance_failed: u32,
+    /// Greatest cost of new-idle balancing, ns, and when it last decayed.
+    pub max_newidle_lb_cost: u64,
+    /// See above.
+    pub decayed: u64,
+    /// Mean cost of an idle search, ns.
+    pub avg_scan_cost: u64,
+}
+
+/// What changes in an LLC.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LlcState {
+    /// CPUs whose tick runs (`nr_busy_cpus`).
+    pub nr_busy: i32,
+    /// The idle-core hint.
+    pub has_idle_cores: bool,
+    /// The budget of SIS_UTIL.
+    pub nr_idle_scan: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pipe_of_100_byte_messages_takes_640_and_frees_a_slot_every_40_reads() {
+        let mut pipe = Pipe::new(ChannelSpec::Pipe { message_bytes: 100 });
+        let mut written = 0;
+        while pipe.has_room() {
+            pipe.push();
+            written += 1;
+        }
+        assert_eq!((written, pipe.len), (640, 640));
+        let freed: Vec<usize> = (1..=80).filter(|_| pipe.pop()).collect();
+        assert_eq!(freed, [40, 80]);
+        assert!(!pipe.ring_full() && pipe.has_room());
+    }
+
+    #[test]
+    fn a_full_ring_whose_last_slot_has_room_still_takes_messages() {
+        let mut pipe = Pipe::new(ChannelSpec::Pipe { message_bytes: 100 });
+        (0..601).for_each(|_| pipe.push());
+        assert!(pipe.ring_full() && pipe.has_room());
+    }
+
+    #[test]
+    fn portions_are_spent_last_pushed_first_and_the_rest_goes_to_the_base() {
+        let mut totals = [0; Mechanism::COUNT];
+        let mut portions = Portions::default();
+        portions.push(Mechanism::SharedData, 10);
+        portions.push(Mechanism::Interrupt, 5);
+        portions.spend(7, Mechanism::Kernel, &mut totals);
+        assert_eq!((totals[Mechanism::Interrupt as usize], totals[Mechanism::SharedData as usize]), (5, 2));
+        portions.spend(20, Mechanism::Kernel, &mut totals);
+        assert_eq!((totals[Mechanism::SharedData as usize], totals[Mechanism::Kernel as usize]), (10, 12));
+    }
+}

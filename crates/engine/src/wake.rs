@@ -1,0 +1,475 @@
+//! Wake-ups: whom, where to, by whose hand, and what the woken task does to the running one; the mutex's queue.
+//!
+//! `try_to_wake_up` of 5.9 and 5.10 (`kernel/sched/core.c`), `mutex_lock` and `mutex_unlock` (`kernel/locking/mutex.c`).
+
+use huddle_domains::WakeQueue;
+use huddle_machine::{CpuId, CpuSet, Distance};
+use huddle_policy::{View, Wakeup};
+
+use crate::Observer;
+use crate::costs::Costs;
+use crate::report::{Cause, Mechanism, SimError};
+use crate::sim::Sim;
+use crate::state::{Cpu, DomainState, Flips, LlcState, NONE, Phase, Run, Stage, Task, Wake, ipi};
+
+/// `wakee_flips` is halved once per this time.
+const FLIPS_DECAY_NS: u64 = 1_000_000_000;
+
+impl<O: Observer> Sim<'_, O> {
+    /// Begins the task's next wake-up, or goes on with what comes after. True when a segment has begun or the task has
+    /// left the CPU.
+    pub(crate) fn next_wake(&mut self, c: usize, t: usize) -> bool {
+        if self.tuning.preempt && self.cpus[c].need_resched {
+            self.tasks[t].stage = Stage::WakeNext;
+            self.schedule(c, 0);
+            return true;
+        }
+        while let Some((p, sync)) = self.next_wakee(t) {
+            if self.tasks[p].run != Run::Sleeping {
+                continue;
+            }
+            self.tasks[p].run = Run::Waking;
+            self.tasks[t].sync = sync;
+            self.tasks[t].stage = Stage::WakeSelect(p as u32);
+            let lines = self.costs.task_lines[self.dist(c, self.tasks[p].cpu as usize)];
+            self.segment(c, self.costs.wake_up, Mechanism::WakeUp, lines);
+            return true;
+        }
+        self.tasks[t].stage = self.tasks[t].then;
+        false
+    }
+
+    /// The next task to wake and whether the hint is given.
+    fn next_wakee(&mut self, t: usize) -> Option<(usize, bool)> {
+        loop {
+            let slot = self.tasks[t].wakes.iter().rposition(Option::is_some)?;
+            let (wakee, sync, done) = match self.tasks[t].wakes[slot]? {
+                Wake::Reader(channel) => (self.pipes[channel as usize].readers.pop_front(), true, true),
+                Wake::Writer(channel) => (self.pipes[channel as usize].writers.pop_front(), true, true),
+                Wake::Task(task) => (Some(task), false, true),
+                Wake::Gate(gate) => {
+                    let waiters = &mut self.gates[gate as usize].waiters;
+                    (waiters.pop(), true, waiters.is_empty())
+                }
+            };
+            if done {
+                self.tasks[t].wakes[slot] = None;
+            }
+            if let Some(wakee) = wakee {
+                return Some((wakee as usize, sync));
+            }
+        }
+    }
+
+    fn same_llc(&self, a: usize, b: usize) -> bool {
+        a == b || self.setup.tree.cached[a].sd_llc_id == self.setup.tree.cached[b].sd_llc_id
+    }
+
+    /// Whether the wake-up of a task still leaving `cpu` is put on that CPU's list without placement.
+    fn queues_on_leaving_cpu(&self, this: usize, cpu: usize) -> bool {
+        if !self.same_llc(this, cpu) {
+            return true;
+        }
+        match self.setup.kernel.wake_queue {
+            WakeQueue::OtherLlcOrOnCpuBehindOne => self.cpus[cpu].nr_running <= 1,
+            WakeQueue::OtherLlcOrOnCpuEmpty => self.cpus[cpu].nr_running == 0,
+            WakeQueue::OtherLlcOrEmpty => this != cpu && self.cpus[cpu].nr_running == 0,
+        }
+    }
+
+    /// Whether a placed wake-up goes to the chosen CPU's list.
+    fn queues_on_chosen_cpu(&self, this: usize, cpu: usize) -> bool {
+        match self.setup.kernel.wake_queue {
+            WakeQueue::OtherLlcOrOnCpuBehindOne | WakeQueue::OtherLlcOrOnCpuEmpty => !self.same_llc(this, cpu),
+            WakeQueue::OtherLlcOrEmpty => {
+                !self.same_llc(this, cpu) || (this != cpu && self.cpus[cpu].nr_running == 0)
+            }
+        }
+    }
+
+    /// The waker has done its fixed part: wait for the wakee to leave its CPU, or choose one for it.
+    pub(crate) fn wake_select(&mut self, c: usize, t: usize, p: usize) {
+        let old = self.tasks[p].cpu as usize;
+        if self.tasks[p].on_cpu {
+            if self.queues_on_leaving_cpu(c, old) {
+                self.counts.wakes.unplaced += 1;
+                self.record_wakee(Some(t), c, p);
+                self.tasks[t].stage = Stage::WakeIpi(p as u32, old as u32);
+                let lines = self.costs.line[self.dist(c, old)];
+                return self.segment(c, self.costs.ipi_send, Mechanism::WakeUp, lines);
+            }
+            // `smp_cond_load_acquire(&p->on_cpu, !VAL)`.
+            let left = self.heap.time(old).saturating_sub(self.now).min(1_000_000);
+            let lines = self.costs.line[self.dist(c, old)];
+            return self.segment(c, left + 1, Mechanism::LockSpin, lines);
+        }
+        let sync = self.tasks[t].sync && self.tasks[t].finished == 0;
+        let (cpu, scan) = self.place(c, p, sync, Some(t));
+        if self.queues_on_chosen_cpu(c, cpu) {
+            self.tasks[t].stage = Stage::WakeIpi(p as u32, cpu as u32);
+            let lines = self.costs.line[self.dist(c, cpu)];
+            self.segment(c, self.costs.ipi_send, Mechanism::WakeUp, lines);
+        } else {
+            self.tasks[t].stage = Stage::WakeEnqueue(p as u32, cpu as u32);
+            let interrupt = cpu != c && self.cpus[cpu].curr == NONE && !self.costs.idle_polling;
+            let ns = self.costs.enqueue + if interrupt { self.costs.ipi_send } else { 0 };
+            let lines = if cpu == c { 0 } else { self.costs.queue_lines[self.dist(c, cpu)] };
+            let begin = self.now + scan;
+            let wait = self.cpus[cpu].lock_free_at.saturating_sub(begin);
+            self.cpus[cpu].lock_free_at = begin + wait + lines + self.costs.enqueue;
+            self.segment(c, ns, Mechanism::WakeUp, lines);
+            self.prolong(c, Mechanism::LockSpin, wait);
+        }
+        self.prolong(c, Mechanism::Search, scan);
+    }
+
+    /// Lengthens the segment that has just begun.
+    fn prolong(&mut self, c: usize, mechanism: Mechanism, ns: u64) {
+        if ns > 0 {
+            self.cpus[c].portions.push(mechanism, ns);
+            let end = self.heap.time(c);
+            self.heap.set(c, end + ns);
+        }
+    }
+
+    /// `record_wakee`: counts how often a waker changes its wakee.
+    fn record_wakee(&mut self, waker: Option<usize>, c: usize, p: usize) {
+        let now = self.now;
+        let flips = match waker {
+            Some(t) => &mut self.tasks[t].flips,
+            None => &mut self.cpus[c].idle_flips,
+        };
+        if now > flips.decayed + FLIPS_DECAY_NS {
+            flips.flips /= 2;
+            flips.decayed = now;
+        }
+        if flips.last_wakee != p as u32 {
+            flips.last_wakee = p as u32;
+            flips.flips += 1;
+        }
+    }
+
+    /// Asks the policy for a CPU. Returns it and the time that the search took.
+    pub(crate) fn place(&mut self, c: usize, p: usize, sync: bool, waker: Option<usize>) -> (usize, u64) {
+        let waker = waker.or_else(|| (self.cpus[c].curr != NONE).then(|| self.cpus[c].curr as usize));
+        self.record_wakee(waker, c, p);
+        let prev = self.tasks[p].cpu as usize;
+        let wakeup = Wakeup { this: CpuId::from(c), prev: CpuId::from(prev), sync };
+        let mut view = EngineView {
+            now: self.now,
+            jiffy: self.tuning.jiffy,
+            idle: &self.idle,
+            allowed: &self.affinities[self.tasks[p].affinity as usize],
+            cpus: &mut self.cpus,
+            tasks: &mut self.tasks,
+            domains: &mut self.domains,
+            llcs: &mut self.llcs,
+            tree: self.setup.tree,
+            costs: &self.costs,
+            waker,
+            this: c,
+            wakee: p,
+        };
+        match self.setup.plan.place(&mut view, &wakeup, &mut self.scratch) {
+            Ok(placement) => {
+                let cpu = placement.cpu.index();
+                self.observer.wakeup(self.now, &wakeup, p as u32, &placement);
+                let distance = self.dist(prev, cpu);
+                let wakes = &mut self.counts.wakes;
+                wakes.placed[usize::from(placement.step)][distance] += 1;
+                wakes.wide += u64::from(placement.wide);
+                wakes.exhausted += u64::from(placement.exhausted);
+                wakes.examined += placement.examined.iter().map(|&count| u64::from(count)).sum::<u64>();
+                let distance = self.dist(c, cpu);
+                self.counts.wakes.waker_to_chosen[distance] += 1;
+                self.tasks[p].chosen_idle = self.idle.contains(placement.cpu);
+                (cpu, self.costs.scan_time(&placement.examined))
+            }
+            Err(undecidable) => {
+                let kernel = self.setup.kernel.name.clone();
+                self.error = Some(SimError::NotSimulated { kernel, what: undecidable.0 });
+                (prev, 0)
+            }
+        }
+    }
+
+    /// The waker puts the wakee on the CPU's wake list and sends an interrupt if the list was empty.
+    pub(crate) fn queue_wake(&mut self, p: u32, cpu: usize, from: usize) {
+        let first = self.cpus[cpu].wake_list.is_empty();
+        self.cpus[cpu].wake_list.push(p);
+        self.refresh_idle(cpu);
+        if !first {
+            return;
+        }
+        if self.costs.idle_polling && self.cpus[cpu].phase == Phase::Idle {
+            self.kick_idle(from, cpu);
+        } else {
+            self.send_ipi(from, cpu, ipi::WAKE_LIST);
+        }
+    }
+
+    /// `ttwu_do_activate`: the wakee joins the CPU's queue and may preempt.
+    pub(crate) fn activate_wakeup(&mut self, p: usize, cpu: usize, from: usize) {
+        if self.cpus[cpu].nr_running > 0 {
+            self.counts.wakes.stacked += 1;
+            self.counts.wakes.collided += u64::from(self.tasks[p].chosen_idle);
+        }
+        self.tasks[p].chosen_idle = false;
+        if self.tasks[p].cpu as usize != cpu {
+            self.move_asleep(p, cpu, Cause::WakeUp);
+        }
+        self.sample_idle(cpu);
+        self.activate(p, cpu, true);
+        if from != cpu {
+            self.cpus[cpu].dirtied_by = from as u32;
+        }
+        self.wakeup_preempt(cpu, p, from);
+    }
+
+    /// `check_preempt_curr`: an idle CPU is kicked, a running task may have to give way.
+    pub(crate) fn wakeup_preempt(&mut self, cpu: usize, p: usize, from: usize) {
+        if self.cpus[cpu].curr == NONE {
+            return self.kick_idle(from, cpu);
+        }
+        if self.cpus[cpu].need_resched || !self.preempts(cpu, p) {
+            return;
+        }
+        self.cpus[cpu].need_resched = true;
+        if from != cpu {
+            self.send_ipi(from, cpu, ipi::RESCHED);
+        }
+    }
+
+    /// A wake-up's idle sample (`ttwu_do_wakeup`, up to 6.12).
+    fn sample_idle(&mut self, c: usize) {
+        let (now, jiffy) = (self.now, self.tuning.jiffy);
+        let cpu = &mut self.cpus[c];
+        if cpu.idle_stamp == 0 {
+            return;
+        }
+        let delta = (now - cpu.idle_stamp) as i64;
+        let average = cpu.avg_idle as i64;
+        cpu.avg_idle = ((average + (delta - average) / 8).max(0) as u64).min(2 * cpu.max_idle_balance_cost);
+        cpu.wake_stamp = now / jiffy;
+        cpu.wake_avg_idle = cpu.avg_idle / 2;
+        cpu.idle_stamp = 0;
+    }
+
+    // ---- the mutex ---------------------------------------------------------------------------------------------------
+
+    /// `mutex_unlock` by the task on `c`: hands over if asked to, lets the first spinner have it, and tells whom to wake.
+    pub(crate) fn release(&mut self, c: usize, channel: usize) -> Option<Wake> {
+        let mutex = &mut self.pipes[channel].mutex;
+        mutex.owner = NONE;
+        let first = mutex.sleepers.front().copied();
+        if let Some(first) = first.filter(|_| mutex.handoff) {
+            mutex.sleepers.pop_front();
+            mutex.handoff = false;
+            mutex.owner = first;
+            if mutex.spinners.front() == Some(&first) {
+                mutex.spinners.pop_front();
+                self.grant(c, first as usize);
+                return None;
+            }
+            return Some(Wake::Task(first));
+        }
+        if let Some(next) = mutex.spinners.pop_front() {
+            mutex.owner = next;
+            if mutex.sleepers.front() == Some(&next) {
+                mutex.sleepers.pop_front();
+            }
+            self.grant(c, next as usize);
+        }
+        first.map(Wake::Task)
+    }
+
+    /// A spinner sees that the mutex is its own: one line later it goes on.
+    fn grant(&mut self, from: usize, t: usize) {
+        let c = self.tasks[t].cpu as usize;
+        let line = self.costs.line[self.dist(from, c)];
+        self.begin_hold(c, t, line);
+    }
+
+    /// A spinner must leave its CPU: it will queue for the mutex without spinning again.
+    pub(crate) fn stop_spinning(&mut self, c: usize) {
+        let t = self.cpus[c].curr as usize;
+        self.leave_spinners(t);
+        self.schedule(c, 0);
+    }
+
+    fn leave_spinners(&mut self, t: usize) {
+        let mutex = &mut self.pipes[self.tasks[t].channel as usize].mutex;
+        mutex.spinners.retain(|&spinner| spinner != t as u32);
+        let first = mutex.sleepers.contains(&(t as u32));
+        self.tasks[t].stage = if first { Stage::PipeAcquireFirst } else { Stage::PipeAcquireSlow };
+    }
+
+    /// The owner has left its CPU: its spinners queue up and sleep.
+    pub(crate) fn spinners_to_sleep(&mut self, channel: usize) {
+        while let Some(&t) = self.pipes[channel].mutex.spinners.front() {
+            let c = self.tasks[t as usize].cpu as usize;
+            self.charge(c);
+            self.leave_spinners(t as usize);
+            if self.tasks[t as usize].stage == Stage::PipeAcquireSlow {
+                self.pipes[channel].mutex.sleepers.push_back(t);
+            }
+            self.block(c, Stage::PipeAcquireFirst, Run::Sleeping);
+        }
+    }
+}
+
+/// A policy's view of the simulated machine.
+struct EngineView<'s> {
+    now: u64,
+    jiffy: u64,
+    idle: &'s CpuSet,
+    allowed: &'s CpuSet,
+    cpus: &'s mut [Cpu],
+    tasks: &'s mut [Task],
+    domains: &'s mut [DomainState],
+    llcs: &'s mut [LlcState],
+    tree: &'s huddle_domains::DomainTree,
+    costs: &'s Costs,
+    waker: Option<usize>,
+    this: usize,
+    wakee: usize,
+}
+
+impl EngineView<'_> {
+    fn llc_domain(&self, cpu: CpuId) -> Option<usize> {
+        self.tree.cached[cpu.index()].sd_llc.map(|id| id.0 as usize)
+    }
+
+    fn waker_flips_state(&self) -> &Flips {
+        match self.waker {
+            Some(t) => &self.tasks[t].flips,
+            None => &self.cpus[self.this].idle_flips,
+        }
+    }
+}
+
+impl View for EngineView<'_> {
+    #[inline]
+    fn idle_word(&self, word: usize) -> u64 {
+        self.idle.words()[word]
+    }
+
+    #[inline]
+    fn sched_idle_word(&self, _word: usize) -> u64 {
+        0
+    }
+
+    #[inline]
+    fn allowed_word(&self, word: usize) -> u64 {
+        self.allowed.words()[word]
+    }
+
+    fn nr_running(&self, cpu: CpuId) -> Option<u32> {
+        Some(self.cpus[cpu.index()].nr_running)
+    }
+
+    fn cpu_load(&self, cpu: CpuId) -> Option<u64> {
+        Some(self.cpus[cpu.index()].pelt.load_avg)
+    }
+
+    fn capacity(&self, cpu: CpuId) -> Option<u64> {
+        Some(u64::from(self.tree.capacity[cpu.index()]))
+    }
+
+    fn waker_load(&self) -> Option<u64> {
+        Some(self.waker.map_or(0, |t| self.tasks[t].pelt.load_avg))
+    }
+
+    fn wakee_load(&self) -> Option<u64> {
+        Some(self.tasks[self.wakee].pelt.load_avg)
+    }
+
+    fn waker_flips(&self) -> Option<u32> {
+        Some(self.waker_flips_state().flips)
+    }
+
+    fn wakee_flips(&self) -> Option<u32> {
+        Some(self.tasks[self.wakee].flips.flips)
+    }
+
+    fn waker_is_per_cpu_kthread(&self) -> bool {
+        false
+    }
+
+    fn wakee_is_sched_idle(&self) -> bool {
+        false
+    }
+
+    fn fits(&self, _cpu: CpuId) -> Option<bool> {
+        None
+    }
+
+    fn recent(&self) -> Option<CpuId> {
+        Some(CpuId(self.tasks[self.wakee].recent))
+    }
+
+    fn set_recent(&mut self, cpu: CpuId) {
+        self.tasks[self.wakee].recent = cpu.0;
+    }
+
+    fn set_waker_recent(&mut self, cpu: CpuId) {
+        if let Some(t) = self.waker {
+            self.tasks[t].recent = cpu.0;
+        }
+    }
+
+    fn has_idle_cores(&self, llc: u32) -> Option<bool> {
+        Some(self.llcs[llc as usize].has_idle_cores)
+    }
+
+    fn set_has_idle_cores(&mut self, llc: u32, value: bool) {
+        self.llcs[llc as usize].has_idle_cores = value;
+    }
+
+    fn avg_idle(&self, cpu: CpuId) -> Option<u64> {
+        Some(self.cpus[cpu.index()].avg_idle)
+    }
+
+    fn avg_scan_cost(&self, cpu: CpuId) -> Option<u64> {
+        Some(self.llc_domain(cpu).map_or(0, |domain| self.domains[domain].avg_scan_cost))
+    }
+
+    fn set_avg_scan_cost(&mut self, cpu: CpuId, ns: u64) {
+        if let Some(domain) = self.llc_domain(cpu) {
+            self.domains[domain].avg_scan_cost = ns;
+        }
+    }
+
+    fn aged_idle(&mut self, cpu: CpuId) -> Option<u64> {
+        let jiffies = self.now / self.jiffy;
+        let cpu = &mut self.cpus[cpu.index()];
+        let aged = jiffies.saturating_sub(cpu.wake_stamp);
+        if aged > 0 {
+            cpu.wake_avg_idle >>= aged.min(63);
+            cpu.wake_stamp = jiffies;
+        }
+        Some(cpu.wake_avg_idle)
+    }
+
+    fn charge_aged_idle(&mut self, cpu: CpuId, ns: u64) {
+        let cpu = &mut self.cpus[cpu.index()];
+        cpu.wake_avg_idle = cpu.wake_avg_idle.saturating_sub(ns);
+    }
+
+    fn scan_time(&self, examined: &[u32; Distance::COUNT]) -> u64 {
+        self.costs.scan_time(examined)
+    }
+
+    fn nr_idle_scan(&self, llc: u32) -> Option<u32> {
+        Some(self.llcs[llc as usize].nr_idle_scan)
+    }
+
+    fn next_cpu(&self, target: CpuId) -> Option<CpuId> {
+        let next = self.cpus[target.index()].next_scan;
+        (next != NONE).then_some(CpuId(next))
+    }
+
+    fn set_next_cpu(&mut self, target: CpuId, cpu: CpuId) {
+        self.cpus[target.index()].next_scan = cpu.0;
+    }
+}

@@ -1,0 +1,156 @@
+//! `huddle compare` as it is called: what it refuses and how, and what it writes.
+
+use std::fs;
+use std::path::Path;
+
+use assert_cmd::Command;
+
+fn huddle(arguments: &[&str]) -> Command {
+    let mut command = Command::cargo_bin("huddle").unwrap();
+    command.arg("compare").args(arguments);
+    command
+}
+
+/// Exit status and the one line on stderr of a refused call, which prints nothing on stdout.
+fn refused(arguments: &[&str]) -> (i32, String) {
+    let output = huddle(arguments).output().unwrap();
+    let line = String::from_utf8(output.stderr).unwrap();
+    assert!(output.stdout.is_empty(), "{arguments:?} printed something");
+    assert_eq!(line.lines().count(), 1, "{arguments:?}: {line}");
+    (output.status.code().unwrap(), line)
+}
+
+const OWN: [&str; 8] = [
+    "--machine",
+    "kunpeng920",
+    "--workload",
+    "hackbench/threads-pipe,fds=2,loops=5",
+    "--load",
+    "1,2",
+    "--policies",
+    "linux-5.9,rfc2-cluster",
+];
+
+/// [`OWN`] with one value replaced and arguments added.
+fn own<'a>(flag: &str, value: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let mut arguments = OWN.to_vec();
+    if let Some(at) = arguments.iter().position(|argument| *argument == flag) {
+        arguments[at + 1] = value;
+    }
+    arguments.extend(more);
+    arguments
+}
+
+#[test]
+fn wrong_use_is_one_line_and_status_2() {
+    for (arguments, said) in [
+        (vec![], "name an experiment (jacobsville-mcf, rfc2-one-node, rfc2-two-nodes)"),
+        (vec!["rfc3"], "unknown experiment `rfc3`"),
+        (vec!["rfc2-one-node", "--runs", "0"], "--runs 0: must be 1 or more"),
+        (vec!["rfc2-one-node", "--seconds", "0"], "--seconds 0: must be more than 0"),
+        (vec!["rfc2-one-node", "--seconds", "nan"], "--seconds NaN"),
+        (vec!["rfc2-one-node", "--jobs", "0"], "--jobs 0"),
+        (vec!["rfc2-one-node", "--std", "robust"], "--std robust"),
+        (vec!["rfc2-one-node", "--machine", "jacobsville"], "--machine cannot change"),
+        (vec!["rfc2-one-node", "--policies", "linux-5.9,nonsense"], "unknown policy `nonsense`"),
+        (vec!["--list", "rfc2-one-node"], "--list"),
+        (vec!["--machine", "kunpeng920"], "give all of --machine, --workload, --load and --policies"),
+        (own("--machine", "pdp11", &[]), "pdp11"),
+        (own("--workload", "hackbench/carrier-pigeon", &[]), "unknown workload"),
+        (own("--workload", "hackbench/threads-pipe,loops=0", &[]), "loops=0"),
+        (own("--load", "1,,2", &[]), "--load `1,,2`"),
+        (own("--load", "0", &[]), "--load: 0 is no load"),
+        (own("--load", "-1", &[]), "`-1` must be a whole number"),
+        (own("--load", "99999", &[]), "load 99999"),
+        (own("--load", "1,1", &[]), "loads: 1 is given twice"),
+        (own("--policies", "", &[]), "--policies ``"),
+        (own("--policies", "linux-5.9,linux-5.9", &[]), "`linux-5.9` is named twice"),
+        (own("", "", &["--nodes", "17"]), "has no node 17"),
+        (own("", "", &["--nodes", "0", "--cpus", "0-3"]), "not both"),
+        (own("", "", &["--cpus", "0-9999"]), "is not online"),
+        (own("", "", &["--cpus", "3-1"]), "runs backwards"),
+    ] {
+        let (status, line) = refused(&arguments);
+        assert_eq!(status, 2, "{arguments:?}: {line}");
+        assert!(line.contains(said), "{arguments:?}: {line}");
+    }
+}
+
+#[test]
+fn a_wrong_experiment_file_is_one_line_with_file_and_key_and_status_1() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mine.toml");
+    fs::write(&path, "name = \"mine\"\nruns = \"many\"\n").unwrap();
+    let (status, line) = refused(&[path.to_str().unwrap()]);
+    assert!(status == 1 && line.contains("mine.toml:2: `runs`:"), "{line}");
+    let (status, line) = refused(&[folder.path().join("none.toml").to_str().unwrap()]);
+    assert!(status == 1 && line.contains("none.toml: cannot be read"), "{line}");
+}
+
+#[test]
+fn the_result_file_is_tried_before_anything_is_simulated() {
+    let folder = tempfile::tempdir().unwrap();
+    let nowhere = folder.path().join("none/result.json");
+    let (status, line) = refused(&["rfc2-one-node", "--json", nowhere.to_str().unwrap()]);
+    assert!(status == 1 && line.contains("result.json: cannot be written"), "{line}");
+    let (status, line) = refused(&["rfc2-one-node", "--json", folder.path().to_str().unwrap()]);
+    assert!(status == 2 && line.contains("is a folder"), "{line}");
+    assert_eq!(files(folder.path()), Vec::<String>::new());
+}
+
+#[test]
+fn the_list_names_every_experiment_as_text_and_json() {
+    let text = String::from_utf8(huddle(&["--list"]).output().unwrap().stdout).unwrap();
+    let json = huddle(&["--list", "--json", "-"]).output().unwrap().stdout;
+    let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    let names: Vec<&str> =
+        json["experiments"].as_array().unwrap().iter().map(|entry| entry["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["jacobsville-mcf", "rfc2-one-node", "rfc2-two-nodes"]);
+    assert!(names.iter().all(|name| text.lines().any(|line| line == *name)));
+}
+
+#[test]
+fn kunpeng_two_groups_give_the_same_bytes_for_any_jobs() {
+    let folder = tempfile::tempdir().unwrap();
+    let result = |jobs: &str| {
+        let path = folder.path().join(format!("{jobs}.json"));
+        let path = path.to_str().unwrap();
+        let output =
+            huddle(&own("", "", &["--nodes", "0", "--runs", "2", "--jobs", jobs, "--json", path])).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(output.stderr.is_empty(), "progress was shown without a terminal");
+        (String::from_utf8(output.stdout).unwrap(), fs::read_to_string(path).unwrap())
+    };
+    let (text, json) = result("1");
+    assert_eq!(result("2"), (text.clone(), json.clone()));
+    assert_eq!(files(folder.path()), ["1.json", "2.json"]);
+
+    assert!(text.contains("\nhackbench\n=========\ncase            \tload    \tbaseline(std%)\tcompare%( std%)\n"));
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["schema"], "huddle-compare/1");
+    assert_eq!(json["machine"]["used"], "0-23");
+    assert_eq!(json["policies"][1]["name"], "rfc2-cluster");
+    let cell = &json["loads"][1]["cells"][1];
+    assert_eq!(cell["runs"].as_array().unwrap().len(), 2);
+    // 2 groups of 2 x 2 tasks, 5 messages from each sender to each receiver, and 8 ready bytes.
+    assert_eq!(cell["runs"][0]["messages"], 2 * 4 * 5 + 8);
+    let seeds =
+        |cell: &serde_json::Value| cell["runs"].as_array().unwrap().iter().map(|run| run["seed"].clone()).collect();
+    let seeds: [Vec<serde_json::Value>; 2] = [seeds(&json["loads"][1]["cells"][0]), seeds(cell)];
+    assert_eq!(seeds[0], seeds[1]);
+}
+
+#[test]
+fn another_seed_gives_another_result() {
+    let result = |seed: &str| huddle(&own("", "", &["--runs", "1", "--seed", seed, "--json", "-"])).output().unwrap();
+    let (first, second) = (result("1"), result("2"));
+    assert!(first.status.success() && second.status.success());
+    assert_ne!(first.stdout, second.stdout);
+}
+
+fn files(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}

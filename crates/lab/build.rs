@@ -1,0 +1,5 @@
+//! Embedded experiments are data: a new or changed one must rebuild the crate.
+
+fn main() {
+    println!("cargo:rerun-if-changed=../../experiments");
+}

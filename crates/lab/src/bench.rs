@@ -1,0 +1,105 @@
+//! What every run of an experiment shares: the machine, the CPUs it may use, and each policy made ready for it.
+
+use huddle_domains::{DomainTree, Kernel, build};
+use huddle_engine::{Report, Setup, SimError, simulate};
+use huddle_machine::{CpuSet, Machine};
+use huddle_policy::{Plan, Policy};
+use huddle_program::Program;
+
+use crate::{Affinity, Experiment, LabError};
+
+/// Simulated time after which a run is given up, ns: an hour, far beyond any run that makes progress.
+const LIMIT_NS: u64 = 3_600_000_000_000;
+
+/// A machine with the policies to compare on it.
+pub(crate) struct Bench {
+    /// The machine.
+    pub machine: Machine,
+    /// CPUs that the benchmark may use.
+    pub cpus: CpuSet,
+    /// The policies, baseline first.
+    pub contenders: Vec<Contender>,
+}
+
+/// A policy with the kernel that it was published with, compiled for the machine.
+pub(crate) struct Contender {
+    /// The policy.
+    pub policy: Policy,
+    /// Its kernel.
+    pub kernel: Kernel,
+    tree: DomainTree,
+    plan: Plan,
+}
+
+impl Bench {
+    /// Loads what the experiment names.
+    ///
+    /// # Errors
+    /// The first machine, node, CPU, policy or kernel that cannot be had.
+    pub(crate) fn new(experiment: &Experiment) -> Result<Bench, LabError> {
+        let machine = Machine::load(&experiment.machine)?;
+        let cpus = allowed(&machine, &experiment.affinity)?;
+        let contender = |name: &String| {
+            let policy = Policy::load(name)?;
+            let kernel = Kernel::load(&policy.kernel)
+                .map_err(|source| LabError::Kernel { policy: policy.name.clone(), source })?;
+            let tree = build(&machine.topology, &kernel);
+            let plan = policy.compile(&tree, &machine.topology);
+            Ok(Contender { policy, kernel, tree, plan })
+        };
+        let contenders = experiment.policies.iter().map(contender).collect::<Result<Vec<_>, LabError>>()?;
+        Ok(Bench { machine, cpus, contenders })
+    }
+
+    /// Runs a program under one of the contenders. The one place where the laboratory calls the engine.
+    ///
+    /// # Errors
+    /// What the engine says.
+    pub(crate) fn simulate(&self, contender: usize, program: &Program, seed: u64) -> Result<Report, SimError> {
+        let Contender { kernel, tree, plan, .. } = &self.contenders[contender];
+        let (machine, cpus) = (&self.machine, &self.cpus);
+        simulate(&Setup { machine, tree, kernel, plan, program, cpus, seed, limit_ns: LIMIT_NS })
+    }
+
+    /// Number of NUMA nodes that the benchmark may use.
+    pub(crate) fn nodes_used(&self) -> usize {
+        self.machine.topology.node.sets().iter().filter(|set| set.intersects(&self.cpus)).count()
+    }
+}
+
+/// The CPUs that an affinity leaves on a machine.
+fn allowed(machine: &Machine, affinity: &Affinity) -> Result<CpuSet, LabError> {
+    let topology = &machine.topology;
+    match affinity {
+        Affinity::All => Ok(topology.online.clone()),
+        Affinity::Nodes(nodes) => {
+            let mut cpus = CpuSet::new(topology.nr_cpus());
+            for &id in nodes {
+                let node = topology.nodes.iter().find(|node| node.id == id && !node.cpus.is_empty());
+                let Some(node) = node else {
+                    let known = topology.nodes.iter().filter(|node| !node.cpus.is_empty());
+                    let known: Vec<String> = known.map(|node| node.id.to_string()).collect();
+                    return Err(LabError::NoNode {
+                        machine: machine.name.clone(),
+                        node: id,
+                        known: if known.is_empty() { "none".to_owned() } else { known.join(", ") },
+                    });
+                };
+                cpus.union_with(&node.cpus);
+            }
+            Ok(cpus)
+        }
+        Affinity::Cpus(list) => {
+            let cpus = CpuSet::parse_list(list).map_err(|source| LabError::Cpus { list: list.clone(), source })?;
+            match cpus.iter().find(|&cpu| !topology.online.contains(cpu)) {
+                Some(cpu) => Err(LabError::NotOnline {
+                    list: list.clone(),
+                    cpu: cpu.0,
+                    machine: machine.name.clone(),
+                    online: topology.online.to_string(),
+                }),
+                None => Ok(cpus.resized(topology.nr_cpus())),
+            }
+        }
+    }
+}

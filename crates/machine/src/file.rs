@@ -1,0 +1,358 @@
+//! Machine files: a regular layout, caches, distances, idle states, the kernel's build and the cost figures, all checked.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use crate::costs::{COST_KEYS, CostKeyInfo, Shape};
+use crate::sysfs::parse_size;
+use crate::{
+    Arch, CacheKind, Confidence, CostError, Costs, Distance, Figure, IdleState, KernelConfig, Layout, Level, MAX_CPUS,
+    MachineError, Topology, Value,
+};
+
+/// A machine file as it was parsed, with the name that errors call it.
+pub(crate) struct MachineFile {
+    file: String,
+    raw: Raw,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Raw {
+    name: String,
+    title: String,
+    arch: RawArch,
+    topology: RawTopology,
+    #[serde(default)]
+    caches: BTreeMap<String, RawCache>,
+    #[serde(default)]
+    idle_states: Vec<RawIdleState>,
+    config: RawConfig,
+    costs: BTreeMap<String, RawFigure>,
+}
+
+#[derive(Deserialize, Clone, Copy)]
+#[serde(rename_all = "lowercase")]
+enum RawArch {
+    Arm64,
+    #[serde(rename = "x86-64")]
+    X86,
+    Riscv,
+    Other,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawTopology {
+    packages: usize,
+    nodes_per_package: usize,
+    llcs_per_node: usize,
+    clusters_per_llc: usize,
+    cores_per_cluster: usize,
+    threads_per_core: usize,
+    /// Slowest first; a level of which there is one may be left out.
+    numbering: Option<Vec<Level>>,
+    /// Row by row; needed when there is more than one node.
+    distances: Option<Vec<Vec<u32>>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawCache {
+    size: String,
+    shared_by: Level,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawIdleState {
+    name: String,
+    exit_latency_us: u32,
+    residency_us: u32,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawConfig {
+    hz: u32,
+    preempt: bool,
+    source: String,
+    confidence: RawConfidence,
+}
+
+#[derive(Deserialize, Clone, Copy)]
+enum RawConfidence {
+    A,
+    B,
+    C,
+    D,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawFigure {
+    value: Option<f64>,
+    smt: Option<f64>,
+    cluster: Option<f64>,
+    llc: Option<f64>,
+    node: Option<f64>,
+    package: Option<f64>,
+    beyond: Option<f64>,
+    source: String,
+    confidence: RawConfidence,
+}
+
+impl RawFigure {
+    /// By [`Distance`]; same-cpu is not stated.
+    fn by_distance(&self) -> [Option<f64>; Distance::COUNT] {
+        [None, self.smt, self.cluster, self.llc, self.node, self.package, self.beyond]
+    }
+}
+
+impl From<RawConfidence> for Confidence {
+    fn from(raw: RawConfidence) -> Confidence {
+        match raw {
+            RawConfidence::A => Confidence::A,
+            RawConfidence::B => Confidence::B,
+            RawConfidence::C => Confidence::C,
+            RawConfidence::D => Confidence::D,
+        }
+    }
+}
+
+impl MachineFile {
+    /// Parses the text; `file` is what errors call it.
+    ///
+    /// # Errors
+    /// The first key that is unknown, missing or of the wrong type, with its line.
+    pub(crate) fn parse(file: &str, text: &str) -> Result<MachineFile, MachineError> {
+        let raw = toml::from_str(text).map_err(|error: toml::de::Error| {
+            let at = error.span().map_or(0, |span| span.start).min(text.len());
+            let before = text.get(..at).unwrap_or_default();
+            let line = before.matches('\n').count();
+            let key = text.lines().nth(line).unwrap_or_default().split('=').next().unwrap_or_default().trim();
+            let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
+            let key = if key.is_empty() { format!("line {}", line + 1) } else { format!("line {}, {key}", line + 1) };
+            MachineError::Key { file: file.to_owned(), key, message }
+        })?;
+        Ok(MachineFile { file: file.to_owned(), raw })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.raw.name
+    }
+
+    pub(crate) fn title(&self) -> &str {
+        &self.raw.title
+    }
+
+    fn error(&self, key: impl Into<String>, message: impl Into<String>) -> MachineError {
+        MachineError::Key { file: self.file.clone(), key: key.into(), message: message.into() }
+    }
+
+    /// The topology.
+    ///
+    /// # Errors
+    /// A count of 0, too many CPUs, a numbering that misses a level, distances that are not a matrix of the nodes, an unreadable cache.
+    pub(crate) fn topology(&self) -> Result<Topology, MachineError> {
+        let raw = &self.raw.topology;
+        let arch = match self.raw.arch {
+            RawArch::Arm64 => Arch::Arm64,
+            RawArch::X86 => Arch::X86_64,
+            RawArch::Riscv => Arch::Riscv,
+            RawArch::Other => Arch::Other,
+        };
+        let layout = self.layout()?;
+        let mut topology = Topology::from_layout(arch, &layout).ok_or_else(|| {
+            self.error("topology", format!("every count must be 1 or more, and their product {MAX_CPUS} CPUs at most"))
+        })?;
+        let nr_nodes = topology.nodes.len();
+        match &raw.distances {
+            None if nr_nodes > 1 => {
+                let message = format!("missing; give {nr_nodes} rows of {nr_nodes} NUMA distances");
+                return Err(self.error("topology.distances", message));
+            }
+            None => {}
+            Some(rows) => {
+                let square = rows.len() == nr_nodes && rows.iter().all(|row| row.len() == nr_nodes);
+                let valid = |(row, at): (usize, usize)| match rows[row][at] {
+                    distance if row == at => distance == 10,
+                    distance => (10..256).contains(&distance),
+                };
+                if !square || !(0..nr_nodes).flat_map(|row| (0..nr_nodes).map(move |at| (row, at))).all(valid) {
+                    let message =
+                        format!("must be {nr_nodes} rows of {nr_nodes}, 10 on the diagonal and 10 to 255 elsewhere");
+                    return Err(self.error("topology.distances", message));
+                }
+                for (node, row) in topology.nodes.iter_mut().zip(rows) {
+                    node.distance.clone_from(row);
+                }
+            }
+        }
+        for (name, cache) in &self.raw.caches {
+            let (level, kind) = parse_cache_name(name).ok_or_else(|| {
+                self.error(format!("caches.{name}"), "unknown cache; the names are L1d, L1i, L2, L3, L4")
+            })?;
+            let size = parse_size(&cache.size).filter(|&size| size > 0).ok_or_else(|| {
+                self.error(format!("caches.{name}.size"), format!("`{}` is not a size like 512K or 24M", cache.size))
+            })?;
+            topology.add_caches(level, kind, size, cache.shared_by);
+        }
+        topology.idle_states = self
+            .raw
+            .idle_states
+            .iter()
+            .map(|state| IdleState {
+                name: state.name.clone(),
+                exit_latency_us: state.exit_latency_us,
+                residency_us: state.residency_us,
+            })
+            .collect();
+        Ok(topology)
+    }
+
+    fn layout(&self) -> Result<Layout, MachineError> {
+        let raw = &self.raw.topology;
+        let counts = [
+            raw.packages,
+            raw.nodes_per_package,
+            raw.llcs_per_node,
+            raw.clusters_per_llc,
+            raw.cores_per_cluster,
+            raw.threads_per_core,
+        ];
+        let mut layout = Layout::new(counts);
+        let Some(stated) = &raw.numbering else { return Ok(layout) };
+        // Levels of which there is one do not count; they go first.
+        let implied = Level::ALL.into_iter().filter(|level| counts[*level as usize] == 1 && !stated.contains(level));
+        layout.numbering = implied.chain(stated.iter().copied()).collect::<Vec<_>>().try_into().map_err(|_| {
+            let message = "must name every level of which there is more than one, each once: package, node, llc, cluster, core, thread";
+            self.error("topology.numbering", message)
+        })?;
+        match Level::ALL.iter().all(|level| layout.numbering.contains(level)) {
+            true => Ok(layout),
+            false => Err(self.error("topology.numbering", "names a level twice; each must be named once")),
+        }
+    }
+
+    /// The kernel's build.
+    ///
+    /// # Errors
+    /// A tick rate that no kernel has.
+    pub(crate) fn config(&self) -> Result<KernelConfig, MachineError> {
+        let raw = &self.raw.config;
+        if !(1..=10_000).contains(&raw.hz) {
+            return Err(
+                self.error("config.hz", format!("{} is no tick rate; kernels have 100, 250, 300 or 1000", raw.hz))
+            );
+        }
+        if raw.source.trim().is_empty() {
+            return Err(self.error("config.source", "is empty; say where the two come from"));
+        }
+        Ok(KernelConfig {
+            hz: raw.hz,
+            preempt: raw.preempt,
+            source: raw.source.clone(),
+            confidence: raw.confidence.into(),
+        })
+    }
+
+    /// The cost figures for a topology of this file or a part of it; distances that the part does not have are dropped.
+    ///
+    /// # Errors
+    /// A figure that is unknown, missing, out of range, or that does not state exactly the distances of the whole machine.
+    pub(crate) fn costs(&self, part: &Topology) -> Result<Costs, MachineError> {
+        if let Some(name) = self.raw.costs.keys().find(|name| COST_KEYS.iter().all(|info| info.name != name.as_str())) {
+            let known: Vec<&str> = COST_KEYS.iter().map(|info| info.name).collect();
+            return Err(
+                self.error(format!("costs.{name}"), format!("unknown figure; the figures are {}", known.join(", ")))
+            );
+        }
+        let whole = self.topology()?.distances();
+        for info in COST_KEYS {
+            if let Some(figure) = self.raw.costs.get(info.name) {
+                self.check_figure(info, figure, &whole)?;
+            }
+        }
+        let has = part.distances();
+        let shape_of = |name: &str| COST_KEYS.iter().find(|info| info.name == name).map(|info| info.shape);
+        Costs::from_lookup(|name| {
+            let figure = self.raw.costs.get(name)?;
+            let value = match (shape_of(name)?, figure.value) {
+                (Shape::Scalar, Some(value)) => Value::Scalar(value),
+                (Shape::Scalar, None) => return None,
+                (Shape::ByDistance, _) => {
+                    let mut values = figure.by_distance();
+                    values.iter_mut().zip(has).filter(|(_, has)| !has).for_each(|(value, _)| *value = None);
+                    values[Distance::SameCpu as usize] = Some(0.0);
+                    Value::ByDistance(values)
+                }
+            };
+            Some(Figure { value, source: figure.source.clone(), confidence: figure.confidence.into() })
+        })
+        .map_err(|error: CostError| MachineError::Costs { file: self.file.clone(), error })
+    }
+
+    fn check_figure(
+        &self,
+        info: &CostKeyInfo,
+        figure: &RawFigure,
+        has: &[bool; Distance::COUNT],
+    ) -> Result<(), MachineError> {
+        let key = format!("costs.{}", info.name);
+        if figure.source.trim().is_empty() {
+            return Err(self.error(key, "`source` is empty; say where the figure comes from"));
+        }
+        let distances = figure.by_distance();
+        let names = |which: &dyn Fn(usize) -> bool| {
+            let names = Distance::ALL.iter().filter(|&&d| d != Distance::SameCpu && which(d as usize));
+            names.map(|d| d.name()).collect::<Vec<_>>().join(", ")
+        };
+        match info.shape {
+            Shape::Scalar if figure.value.is_none() || distances.iter().any(Option::is_some) => {
+                return Err(self.error(key, format!("must be one number, `value`, in {}", info.unit)));
+            }
+            Shape::ByDistance if figure.value.is_some() => {
+                let wanted = names(&|d| has[d]);
+                return Err(self.error(key, format!("must be one number of {} per distance: {wanted}", info.unit)));
+            }
+            Shape::ByDistance => {
+                let missing = names(&|d| has[d] && distances[d].is_none());
+                if !missing.is_empty() {
+                    let message =
+                        format!("no number of {} for the distance {missing}, which the machine has", info.unit);
+                    return Err(self.error(key, message));
+                }
+                let extra = names(&|d| !has[d] && distances[d].is_some());
+                if !extra.is_empty() {
+                    return Err(self.error(key, format!("no two CPUs are at the distance {extra}; delete it")));
+                }
+            }
+            Shape::Scalar => {}
+        }
+        for value in figure.value.into_iter().chain(distances.into_iter().flatten()) {
+            let (fits, wanted) = match info.unit {
+                "fraction" => ((0.0..=1.0).contains(&value), "a number from 0 to 1".to_owned()),
+                "0 or 1" => (value == 0.0 || value == 1.0, "0 or 1".to_owned()),
+                unit => (value.is_finite() && value >= 0.0, format!("a number of {unit}, zero or more")),
+            };
+            if !fits {
+                return Err(self.error(key, format!("{value} is not {wanted}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `L1d` is level 1, data.
+fn parse_cache_name(name: &str) -> Option<(u32, CacheKind)> {
+    match name {
+        "L1d" => Some((1, CacheKind::Data)),
+        "L1i" => Some((1, CacheKind::Instruction)),
+        "L2" => Some((2, CacheKind::Unified)),
+        "L3" => Some((3, CacheKind::Unified)),
+        "L4" => Some((4, CacheKind::Unified)),
+        _ => None,
+    }
+}

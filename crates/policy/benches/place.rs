@@ -1,0 +1,72 @@
+//! What a decision costs: whole searches that find nothing (failed, exhausted) and that find the last CPU, per decision and per
+//! CPU examined, at 24, 88 and about 1024 CPUs.
+
+#![allow(missing_docs)] // criterion_group! makes public functions
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use huddle_domains::{Kernel, build};
+use huddle_machine::{Arch, CpuId, Layout, Topology};
+use huddle_policy::{Frozen, Plan, Policy, Wakeup};
+
+/// Packages, nodes, LLCs, clusters, cores, threads.
+const MACHINES: [(&str, [usize; 6]); 4] = [
+    ("24 CPUs", [1, 1, 1, 6, 4, 1]),
+    ("88 CPUs", [2, 1, 1, 22, 1, 2]),
+    ("1032 CPUs, 43 LLCs", [1, 1, 43, 6, 4, 1]),
+    ("1024 CPUs, 1 LLC", [1, 1, 1, 256, 4, 1]),
+];
+
+/// A situation: what is idle beside the waker's LLC state, and the scan limit.
+const SITUATIONS: [&str; 3] = ["failed", "exhausted", "last"];
+
+fn decide(
+    plan: &Plan,
+    state: &mut Frozen,
+    wakeup: &Wakeup,
+    target: CpuId,
+    scratch: &mut huddle_policy::Scratch,
+) -> u32 {
+    match plan.select(state, wakeup, target, scratch) {
+        Ok(placement) => placement.examined.iter().sum(),
+        Err(_) => 0,
+    }
+}
+
+fn place(criterion: &mut Criterion) {
+    for name in ["linux-5.9", "linux-6.7"] {
+        let Ok(policy) = Policy::load(name) else { continue };
+        let Ok(kernel) = Kernel::load(&policy.kernel) else { continue };
+        let mut group = criterion.benchmark_group(name);
+        for (machine, counts) in MACHINES {
+            let Some(topology) = Topology::from_layout(Arch::Arm64, &Layout::new(counts)) else { continue };
+            let tree = build(&topology, &kernel);
+            let plan = policy.compile(&tree, &topology);
+            let mut scratch = plan.scratch();
+            let target = CpuId(5);
+            let wakeup = Wakeup { this: CpuId(5), prev: CpuId(5), sync: false };
+            for situation in SITUATIONS {
+                let mut state = Frozen::new(&tree);
+                tree.online.iter().for_each(|cpu| state.occupy(cpu));
+                match situation {
+                    "exhausted" => {
+                        state.avg_idle.fill(0);
+                        state.nr_idle_scan.fill(Some(3));
+                    }
+                    "last" => {
+                        state.idle.insert(CpuId(4));
+                    }
+                    _ => {}
+                }
+                let examined = decide(&plan, &mut state, &wakeup, target, &mut scratch);
+                group.throughput(Throughput::Elements(examined.into()));
+                group.bench_function(BenchmarkId::new(situation, machine), |bencher| {
+                    bencher.iter(|| decide(&plan, &mut state, &wakeup, target, &mut scratch));
+                });
+            }
+        }
+        group.finish();
+    }
+}
+
+criterion_group!(benches, place);
+criterion_main!(benches);

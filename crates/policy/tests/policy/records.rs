@@ -1,0 +1,170 @@
+//! Records: what ships, and what is refused in which words.
+
+use huddle_policy::{Policy, PolicyError, policy_names};
+
+use crate::machines::policy;
+
+#[test]
+fn shipped_records_load_by_name_and_alias() {
+    let names = policy_names();
+    for name in [
+        "linux-5.10",
+        "linux-5.14",
+        "linux-5.14-cluster",
+        "linux-5.9",
+        "linux-6.7",
+        "rfc2-cluster",
+        "rfc2-no-select-idle-cluster",
+    ] {
+        assert!(names.iter().any(|known| known == name), "{name} is not shipped");
+        assert_eq!(Policy::load(name).unwrap().name, name, "the file is named as the policy");
+    }
+    assert_eq!(Policy::load("linux-6.12").unwrap().name, "linux-6.7");
+    for name in names {
+        let kernel = Policy::load(&name).unwrap().kernel;
+        assert!(huddle_domains::kernel_names().contains(&kernel), "{name} names the kernel {kernel}");
+    }
+}
+
+#[test]
+fn unknown_names_list_the_known_ones() {
+    let error = Policy::load("linux-9.9").unwrap_err();
+    assert!(error.is_usage());
+    assert!(error.to_string().starts_with("unknown policy `linux-9.9`; known are linux-5.10, linux-5.14,"), "{error}");
+    let error = Policy::load("./nowhere.toml").unwrap_err();
+    assert!(matches!(&error, PolicyError::Read { file, .. } if file == "./nowhere.toml") && !error.is_usage());
+}
+
+#[test]
+fn records_load_by_path() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/policy/records/v7-cluster-scan.toml");
+    assert_eq!(Policy::load(path).unwrap(), policy("v7-cluster-scan"));
+}
+
+#[test]
+fn records_that_share_their_steps_are_kept_alike() {
+    let old = policy("linux-5.9");
+    let bare = policy("rfc2-no-select-idle-cluster");
+    assert_eq!((&old.entry, &old.steps), (&bare.entry, &bare.steps));
+    let mut rfc = policy("rfc2-cluster").steps;
+    rfc.retain(|step| step.kind() != "ScanCluster");
+    assert_eq!(rfc, old.steps);
+    let (plain, cluster) = (policy("linux-5.14"), policy("linux-5.14-cluster"));
+    assert_eq!((&plain.entry, &plain.steps), (&cluster.entry, &cluster.steps));
+}
+
+const HEAD: &str = "name = \"x\"\ntitle = \"X\"\nkernel = \"6.7\"\nentry = {}\n";
+
+/// The steps' error, without the file's name, which is checked.
+fn refused(steps: &[&str]) -> String {
+    let text =
+        format!("{HEAD}steps = [\n{}\n]", steps.iter().map(|step| format!("{{ {step} }},\n")).collect::<String>());
+    let error = Policy::parse("x.toml", &text).unwrap_err().to_string();
+    assert!(!error.contains('\n'), "{error:?}");
+    error.strip_prefix("x.toml: ").unwrap_or_else(|| panic!("no file in {error:?}")).to_owned()
+}
+
+const RETURN: &str = r#"kind = "ReturnTarget""#;
+const NEED: &str = r#"kind = "NeedLlc""#;
+const HIC: &str = r#"kind = "ReadHic""#;
+const BUDGET: &str = r#"kind = "Budget", method = "util""#;
+const SCAN: &str = r#"kind = "ScanLlc", start = "target", pred = "ok59", charge = true, cost = "none""#;
+
+#[test]
+fn a_wrong_step_is_named_with_what_would_be_right() {
+    for (steps, error) in [
+        (&[r#"kind = "Scan""#, RETURN][..], "step 1: Scan: unknown step; the kinds are TargetIdle, PrevIdle,"),
+        (&[r#"pred = "idle""#, RETURN], "step 1: `kind` is missing, must be a text"),
+        (
+            &[r#"kind = "TargetIdle", pred = "ok60""#, RETURN],
+            r#"step 1: TargetIdle: `pred` is "ok60", must be "idle" or "avail" or "ok59" or "ok72""#,
+        ),
+        (&[r#"kind = "TargetIdle""#, RETURN], "step 1: TargetIdle: `pred` is missing, must be \"idle\""),
+        (
+            &[NEED, r#"kind = "TargetIdle", pred = "idle", share = "llc""#, RETURN],
+            "step 2: TargetIdle: unknown key `share`; this step takes pred, fits",
+        ),
+        (&[r#"kind = "NeedLlc", x = 1"#, RETURN], "step 1: NeedLlc: unknown key `x`; this step takes no keys"),
+        (&[r#"kind = "KthreadStack", fits = 1"#, RETURN], "step 1: KthreadStack: `fits` is 1, must be true or false"),
+        (
+            &[NEED, r#"kind = "Budget", method = "prop", div = 0, floor = 4"#, SCAN, RETURN],
+            "step 2: Budget: `div` is 0, must be a whole number, 1 or more",
+        ),
+        (
+            &[NEED, r#"kind = "Budget", method = "util", floor = 4"#, SCAN, RETURN],
+            "step 2: Budget: unknown key `floor`; this step takes method,",
+        ),
+        (
+            &[NEED, r#"kind = "IdleCore", start = "next_cpu", pred = "idle""#, RETURN],
+            r#"step 2: IdleCore: `start` is "next_cpu", must be "target" or "target+1""#,
+        ),
+    ] {
+        let found = refused(steps);
+        assert!(found.starts_with(error), "{found}\nwanted {error}");
+    }
+}
+
+#[test]
+fn an_order_that_makes_no_sense_is_refused() {
+    let cluster = r#"kind = "ScanCluster", src = "llc_first_group", start = "target+1", pred = "ok59", charge = true, remove = true, only_if = "cluster_key""#;
+    let cores = r#"kind = "ScanLlc", start = "target", pred = "ok59", charge = true, cores = true, cost = "none""#;
+    let keep = r#"kind = "PrevIdle", share = "lowest", keep = true, pred = "ok59""#;
+    for (steps, error) in [
+        (&[NEED, SCAN, RETURN][..], "step 2: ScanLlc: needs a Budget, since it is charged, before it"),
+        (&[NEED, cluster, BUDGET, SCAN, RETURN], "step 2: ScanCluster: needs a Budget, since it is charged, before it"),
+        (&[NEED, BUDGET, RETURN], "step 2: Budget: no charged scan follows it"),
+        (&[NEED, BUDGET, SCAN, BUDGET, SCAN, RETURN], "step 4: Budget: a second budget"),
+        (&[BUDGET, SCAN, RETURN], "step 1: Budget: needs NeedLlc before it"),
+        (&[HIC, RETURN], "step 1: ReadHic: needs NeedLlc before it"),
+        (&[RETURN, NEED], "step 1: ReturnTarget: ends the search; the steps after it never run"),
+        (&[NEED], "step 1: NeedLlc cannot be the last step; end with { kind = \"ReturnTarget\" }"),
+        (
+            &[r#"kind = "TakeKept", order = ["prev"]"#, RETURN],
+            "step 1: TakeKept: needs a PrevIdle with `keep` before it",
+        ),
+        (&[keep, RETURN], "step 1: PrevIdle: `keep` is true but no TakeKept takes it later"),
+        (
+            &[r#"kind = "PrevIdle", share = "llc", keep = true, pred = "ok59""#, RETURN],
+            "step 1: PrevIdle: `keep` needs `share = \"lowest\"`",
+        ),
+        (&[NEED, BUDGET, cores, RETURN], "step 3: ScanLlc: needs ReadHic, since `cores` is true, before it"),
+        (
+            &[NEED, r#"kind = "Budget", method = "prop", div = 512, floor = 4"#, SCAN, RETURN],
+            "step 3: ScanLlc: `cost` must be `avg_scan_cost` to fit the budget",
+        ),
+    ] {
+        let found = refused(steps);
+        assert!(found.starts_with(error), "{found}\nwanted {error}");
+    }
+}
+
+#[test]
+fn a_wrong_head_is_refused() {
+    let steps = "steps = [{ kind = \"ReturnTarget\" }]\n";
+    for (text, error) in [
+        (format!("{HEAD}{steps}"), None),
+        (
+            format!("{HEAD}domains = \"D67\"\n{steps}"),
+            Some("x.toml: unknown key `domains`; a policy, beside `steps`, takes"),
+        ),
+        (format!("{HEAD}steps = []\n"), Some("x.toml: `steps` must be a list of one or more tables")),
+        (HEAD.to_owned(), Some("x.toml: `steps` is missing")),
+        (format!("{}{steps}", HEAD.replace("\"6.7\"", "6.7")), Some("x.toml: `kernel` is 6.7, must be a text")),
+        (
+            format!("{}{steps}", HEAD.replace("{}", "{ wid = true }")),
+            Some("x.toml: unknown key `wid`; `entry` takes wide,"),
+        ),
+        (format!("{}{steps}", HEAD.replace("{}", "{ wide = 1 }")), Some("x.toml: `wide` is 1, must be true or false")),
+        (format!("{HEAD}steps = ["), Some("x.toml: line 5: ")),
+        ("\u{0}".to_owned(), Some("x.toml: line 1: ")),
+    ] {
+        match (Policy::parse("x.toml", &text), error) {
+            (Ok(_), None) => {}
+            (Err(found), Some(error)) => {
+                let found = found.to_string();
+                assert!(found.starts_with(error) && !found.contains('\n'), "{found}\nwanted {error}");
+            }
+            (found, _) => panic!("{text}: {found:?}"),
+        }
+    }
+}
