@@ -10,8 +10,8 @@ use crate::build::Builder;
 use crate::{Cached, Domain, DomainId, DomainTree, Flags, GroupId, NO_LLC, SpanId};
 
 impl Builder<'_> {
-    /// Walks every CPU's chain bottom-up and drops degenerate domains. CPUs go in ascending order: groups are shared, the last
-    /// CPU to touch a group's flags decides them.
+    /// Walks every CPU's chain bottom-up and drops degenerate domains. CPUs go in ascending order: groups are shared,
+    /// the last CPU to touch a group's flags decides them.
     pub(crate) fn attach(&mut self) {
         for cpu in self.cpus() {
             let Some(base) = self.at.first().and_then(|lowest| lowest[cpu.index()]) else { continue };

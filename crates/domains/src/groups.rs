@@ -1,7 +1,7 @@
 //! What each domain balances between.
 //!
-//! Mirrors `build_sched_groups`, `get_group`, `build_overlap_sched_groups`, `find_descended_sibling` and `build_balance_mask`
-//! (`kernel/sched/topology.c`, 5.9 to 6.7).
+//! Mirrors `build_sched_groups`, `get_group`, `build_overlap_sched_groups`, `find_descended_sibling` and
+//! `build_balance_mask` (`kernel/sched/topology.c`, 5.9 to 6.7).
 
 use std::collections::HashMap;
 
@@ -118,19 +118,13 @@ impl Builder<'_> {
         self.group_lists.insert_full(list).0
     }
 
-    /// Goes down from a sibling whose child reaches out of the span to one that stays inside, and past levels that will
-    /// degenerate.
+    /// Goes down from a sibling whose child reaches out of the span to one whose child stays inside. The kernel then also
+    /// skips children of equal span; there are none here, since the domain still reaches out and its child does not.
     fn descend(&self, sibling: DomainId, span: SpanId) -> DomainId {
-        let mut at = sibling;
         let span = self.spans.get(span);
-        let reaches_out = |id: DomainId| !self.spans.get(self.domain(id).span).is_subset(span);
-        if !self.domain(at).child.is_some_and(reaches_out) {
-            return at;
-        }
-        while let Some(child) = self.domain(at).child.filter(|&child| reaches_out(child)) {
-            at = child;
-        }
-        while let Some(child) = self.domain(at).child.filter(|&child| self.domain(child).span == self.domain(at).span) {
+        let reaches_out = |&id: &DomainId| !self.spans.get(self.domain(id).span).is_subset(span);
+        let mut at = sibling;
+        while let Some(child) = self.domain(at).child.filter(reaches_out) {
             at = child;
         }
         at

@@ -125,8 +125,8 @@ pub struct DomainProfile {
     pub interval_from_span: bool,
     /// debugfs prints groups_flags (6.6 on).
     pub shows_groups_flags: bool,
-    /// When the domain between a group and the domain whose flags it shows degenerates, the first group takes the flags of the
-    /// domain that stays (6.6 on); before: it keeps those of the removed one.
+    /// When the domain between a group and the domain whose flags it shows degenerates, the first group takes the
+    /// flags of the domain that stays (6.6 on); before: it keeps those of the removed one.
     pub group_flags_follow: bool,
     /// debugfs prints the level index (6.10 on).
     pub shows_level: bool,

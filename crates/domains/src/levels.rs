@@ -1,7 +1,8 @@
 //! The level table: which CPU masks are stacked for a machine under a kernel, bottom-up.
 //!
 //! Mirrors `default_topology` and `sched_init_numa` (`kernel/sched/topology.c`), `cpu_coregroup_mask` and
-//! `cpu_clustergroup_mask` (`drivers/base/arch_topology.c`), `build_sched_topology` (`arch/x86/kernel/smpboot.c`), 5.9 to 6.7.
+//! `cpu_clustergroup_mask` (`drivers/base/arch_topology.c`), `build_sched_topology`
+//! (`arch/x86/kernel/smpboot.c`), 5.9 to 6.7.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -12,7 +13,8 @@ use crate::{ClusterLimits, Flags, Kernel};
 
 /// NUMA levels farther than this are left out of fork, exec and affine wake-ups (`node_reclaim_distance`).
 ///
-/// DEVIATION: the kernel raises it to 32 on AMD EPYC (`arch/x86/kernel/cpu/amd.c`); a topology does not tell the vendor.
+/// DEVIATION: the kernel raises it to 32 on AMD EPYC (`arch/x86/kernel/cpu/amd.c`); a topology does not tell
+/// the vendor.
 pub(crate) const NODE_RECLAIM_DISTANCE: u32 = 30;
 
 /// One level of the table.

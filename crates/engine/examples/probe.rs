@@ -17,7 +17,7 @@ fn main() {
         let program = workload.program(load).unwrap();
         for seed in 0..runs {
             let t = std::time::Instant::now();
-            let r = simulate(&Setup { machine: &machine, tree: &tree, kernel: &kernel, plan: &plan, program: &program, cpus: &cpus, seed, limit_ns: 600_000_000_000 });
+            let r = simulate(&Setup { machine: &machine, tree: &tree, kernel: &kernel, plan: &plan, program: &program, cpus: &cpus, pins: &[], seed, limit_ns: 20_000_000_000 });
             let el = t.elapsed().as_secs_f64();
             match r {
                 Err(e) => println!("{} seed {seed}: {e}", policy.name),

@@ -16,7 +16,7 @@ mod wake;
 use huddle_domains::{DomainTree, Kernel};
 use huddle_machine::{CpuId, CpuSet, Machine};
 use huddle_policy::{Placement, Plan, Wakeup};
-use huddle_program::Program;
+use huddle_program::{Program, TaskId};
 
 pub use report::{ByDistance, Cause, Mechanism, Report, SimError, WakeCounts};
 
@@ -35,6 +35,8 @@ pub struct Setup<'a> {
     pub program: &'a Program,
     /// CPUs that the program may use, as numactl sets them.
     pub cpus: &'a CpuSet,
+    /// Tasks bound to one CPU each, as `sched_setaffinity` does; all others may use all of `cpus`.
+    pub pins: &'a [(TaskId, CpuId)],
     /// The run's seed.
     pub seed: u64,
     /// Simulated time after which the run is given up, ns.

@@ -116,7 +116,8 @@ pub type ByDistance = [u64; Distance::COUNT];
 /// Wake-ups of the measured stretch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WakeCounts {
-    /// Placed by the policy: by step of the record, then by distance from the wakee's previous CPU.
+    /// Placed by the policy: by step of the record (the last entry is the core's own rule: a task bound to one CPU), then by
+    /// distance from the wakee's previous CPU.
     pub placed: Vec<ByDistance>,
     /// Queued on the CPU that the wakee was still leaving, without placement.
     pub unplaced: u64,

@@ -65,8 +65,8 @@ pub(crate) struct Sim<'a, O: Observer> {
     /// CPUs whose tick is stopped.
     pub nohz: CpuSet,
     pub nohz_next_balance: u64,
-    /// Affinities: of the program, of background tasks.
-    pub affinities: [CpuSet; 2],
+    /// Affinities: of the program, of background tasks, of bound tasks.
+    pub affinities: Vec<CpuSet>,
     pub domains: Vec<DomainState>,
     pub llcs: Vec<LlcState>,
     /// By group: a lower level could not move pinned tasks.
@@ -156,7 +156,7 @@ impl<'a, O: Observer> Sim<'a, O> {
             idle: tree.online.clone(),
             nohz: tree.online.clone(),
             nohz_next_balance: 0,
-            affinities: [allowed, tree.online.clone()],
+            affinities: vec![allowed, tree.online.clone()],
             domains,
             llcs: vec![LlcState::default(); tree.nr_llcs],
             imbalanced: vec![false; tree.groups.len()],
@@ -175,7 +175,7 @@ impl<'a, O: Observer> Sim<'a, O> {
             events: 0,
             error: None,
         };
-        sim.counts.wakes.placed = vec![[0; Distance::COUNT]; setup.plan.nr_steps()];
+        sim.counts.wakes.placed = vec![[0; Distance::COUNT]; setup.plan.nr_steps() + 1];
         sim.make_tasks();
         Ok(sim)
     }
@@ -184,6 +184,12 @@ impl<'a, O: Observer> Sim<'a, O> {
     fn make_tasks(&mut self) {
         for spec in &self.setup.program.tasks {
             self.tasks.push(new_task(spec.script.0, PROGRAM));
+        }
+        for &(task, cpu) in self.setup.pins {
+            if let Some(task) = self.tasks.get_mut(task.index()) {
+                task.affinity = self.affinities.len() as u32;
+                self.affinities.push(CpuSet::from_cpus(self.cpus.len(), [cpu.index()]));
+            }
         }
         let online: Vec<CpuId> = self.setup.tree.online.iter().collect();
         if self.costs.noise_interval > 0 {
@@ -528,7 +534,7 @@ impl<'a, O: Observer> Sim<'a, O> {
         }
     }
 
-    /// Takes the running task off in the middle of its segment. Whoever spins on a mutex that it holds goes to sleep.
+    /// Takes the running task off in the middle of its segment.
     fn preempt(&mut self, c: usize) {
         let t = self.cpus[c].curr as usize;
         let end = self.heap.time(c);
@@ -536,13 +542,7 @@ impl<'a, O: Observer> Sim<'a, O> {
             self.charge(c);
             self.tasks[t].remaining = end - self.now;
         }
-        let holds = (self.tasks[t].stage == Stage::PipeHold).then_some(self.tasks[t].channel as usize);
         self.schedule(c, 0);
-        if let Some(channel) = holds
-            && self.tasks[t].run != Run::Running
-        {
-            self.spinners_to_sleep(channel);
-        }
     }
 
     // ---- ticks -------------------------------------------------------------------------------------------------------
@@ -629,6 +629,10 @@ impl<'a, O: Observer> Sim<'a, O> {
         cpu.accounted = self.now;
         self.heap.set(c, self.now + (ns + balance).max(1));
         self.refresh_idle(c);
+        if prev != NONE && prev != next && self.tasks[prev as usize].stage == Stage::PipeHold {
+            let channel = self.tasks[prev as usize].channel as usize;
+            self.spinners_to_sleep(channel);
+        }
     }
 
     fn finish_switch(&mut self, c: usize) {
@@ -742,7 +746,8 @@ impl<'a, O: Observer> Sim<'a, O> {
                 }
                 Stage::PipeWait | Stage::PipeWoken => {
                     self.tasks[t].woken = true;
-                    if self.pipe_ready(t) {
+                    let pipe = &self.pipes[self.tasks[t].channel as usize];
+                    if if self.tasks[t].writes { !pipe.ring_full() } else { pipe.len > 0 } {
                         self.tasks[t].stage = Stage::PipeAcquire;
                     } else {
                         return self.pipe_sleep(c, t);
@@ -803,7 +808,7 @@ impl<'a, O: Observer> Sim<'a, O> {
                 Stage::Exit => {
                     self.tasks[t].finished = self.now;
                     let joiner = self.tasks[t].joiner;
-                    self.tasks[t].wakes[0] = (joiner != NONE).then_some(Wake::Task(joiner));
+                    self.tasks[t].wakes[0] = (joiner != NONE).then_some(Wake::Joiner(joiner));
                     self.tasks[t].then = Stage::Gone;
                     if self.next_wake(c, t) {
                         return;

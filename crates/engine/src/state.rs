@@ -200,8 +200,10 @@ pub enum Wake {
     Reader(u32),
     /// The first exclusive waiter of a channel's writers.
     Writer(u32),
-    /// A certain task, if it still sleeps; no synchronous hint.
-    Task(u32),
+    /// The first sleeper of a channel's mutex, if it still sleeps there; no synchronous hint.
+    MutexSleeper(u32, u32),
+    /// A task that waits for an exit; no synchronous hint.
+    Joiner(u32),
     /// All who wait at a gate.
     Gate(u32),
 }
@@ -401,7 +403,8 @@ impl Pipe {
         ((self.tail + self.used - 1) % PIPE_SLOTS) as usize
     }
 
-    /// A message can be written: into the last slot or a new one.
+    /// A message can be written under the mutex: merged into the last slot or into a new one. A sleeping writer does not
+    /// look for a merge (`pipe_writable`): it waits for a slot.
     #[inline]
     pub fn has_room(&self) -> bool {
         !self.ring_full() || self.slots[self.last_slot()] < self.per_slot

@@ -46,7 +46,13 @@ impl<O: Observer> Sim<'_, O> {
             let (wakee, sync, done) = match self.tasks[t].wakes[slot]? {
                 Wake::Reader(channel) => (self.pipes[channel as usize].readers.pop_front(), true, true),
                 Wake::Writer(channel) => (self.pipes[channel as usize].writers.pop_front(), true, true),
-                Wake::Task(task) => (Some(task), false, true),
+                Wake::MutexSleeper(task, channel) => {
+                    // Somebody else may have woken it since: it may sleep elsewhere by now.
+                    let sleeper = &self.tasks[task as usize];
+                    let still = sleeper.stage == Stage::PipeAcquireFirst && sleeper.channel == channel;
+                    (still.then_some(task), false, true)
+                }
+                Wake::Joiner(task) => (Some(task), false, true),
                 Wake::Gate(gate) => {
                     let waiters = &mut self.gates[gate as usize].waiters;
                     (waiters.pop(), true, waiters.is_empty())
@@ -271,16 +277,14 @@ impl<O: Observer> Sim<'_, O> {
                 self.grant(c, first as usize);
                 return None;
             }
-            return Some(Wake::Task(first));
+            return Some(Wake::MutexSleeper(first, channel as u32));
         }
         if let Some(next) = mutex.spinners.pop_front() {
             mutex.owner = next;
-            if mutex.sleepers.front() == Some(&next) {
-                mutex.sleepers.pop_front();
-            }
+            mutex.sleepers.retain(|&sleeper| sleeper != next);
             self.grant(c, next as usize);
         }
-        first.map(Wake::Task)
+        first.map(|first| Wake::MutexSleeper(first, channel as u32))
     }
 
     /// A spinner sees that the mutex is its own: one line later it goes on.

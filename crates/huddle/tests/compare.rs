@@ -1,5 +1,8 @@
 //! `huddle compare` as it is called: what it refuses and how, and what it writes.
 
+// clippy.toml allows unwrap in test functions; this allows it in their helpers.
+#![allow(clippy::unwrap_used)]
+
 use std::fs;
 use std::path::Path;
 
@@ -46,10 +49,13 @@ fn wrong_use_is_one_line_and_status_2() {
     for (arguments, said) in [
         (vec![], "name an experiment (jacobsville-mcf, rfc2-one-node, rfc2-two-nodes)"),
         (vec!["rfc3"], "unknown experiment `rfc3`"),
-        (vec!["rfc2-one-node", "--runs", "0"], "--runs 0: must be 1 or more"),
-        (vec!["rfc2-one-node", "--seconds", "0"], "--seconds 0: must be more than 0"),
-        (vec!["rfc2-one-node", "--seconds", "nan"], "--seconds NaN"),
-        (vec!["rfc2-one-node", "--jobs", "0"], "--jobs 0"),
+        (vec!["rfc2-one-node", "--runs", "0"], "--runs `0`: must be a whole number, 1 or more"),
+        (vec!["rfc2-one-node", "--seconds", "0"], "--seconds `0`: must be more than 0"),
+        (vec!["rfc2-one-node", "--seconds", "nan"], "--seconds `nan`"),
+        (vec!["rfc2-one-node", "--seconds", "-1"], "--seconds `-1`"),
+        (vec!["rfc2-one-node", "--runs", "many"], "--runs `many`"),
+        (vec!["rfc2-one-node", "--seed", "-3"], "--seed `-3`"),
+        (vec!["rfc2-one-node", "--jobs", "0"], "--jobs `0`"),
         (vec!["rfc2-one-node", "--std", "robust"], "--std robust"),
         (vec!["rfc2-one-node", "--machine", "jacobsville"], "--machine cannot change"),
         (vec!["rfc2-one-node", "--policies", "linux-5.9,nonsense"], "unknown policy `nonsense`"),
@@ -146,6 +152,18 @@ fn another_seed_gives_another_result() {
     let (first, second) = (result("1"), result("2"));
     assert!(first.status.success() && second.status.success());
     assert_ne!(first.stdout, second.stdout);
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_failure() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = std::process::Command::new(assert_cmd::cargo::cargo_bin("huddle"))
+        .args(["compare", "--list"])
+        .stdout(writer)
+        .output()
+        .unwrap();
+    assert_eq!((output.status.code(), String::from_utf8(output.stderr).unwrap()), (Some(0), String::new()));
 }
 
 fn files(folder: &Path) -> Vec<String> {

@@ -58,7 +58,7 @@ impl Bench {
     pub(crate) fn simulate(&self, contender: usize, program: &Program, seed: u64) -> Result<Report, SimError> {
         let Contender { kernel, tree, plan, .. } = &self.contenders[contender];
         let (machine, cpus) = (&self.machine, &self.cpus);
-        simulate(&Setup { machine, tree, kernel, plan, program, cpus, seed, limit_ns: LIMIT_NS })
+        simulate(&Setup { machine, tree, kernel, plan, program, cpus, pins: &[], seed, limit_ns: LIMIT_NS })
     }
 
     /// Number of NUMA nodes that the benchmark may use.

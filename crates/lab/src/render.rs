@@ -70,7 +70,7 @@ fn against(out: &mut String, comparison: &Comparison, index: usize) {
     for &(load, change) in &rows {
         let of_load = format!("{}-{}", load.load, comparison.metric.load_unit);
         let (base, cell) = (spread(&load.cells[0]), spread(&load.cells[index + 1]));
-        let percent = change.percent.map_or_else(|| format!("{:>6}", "n/a"), |percent| format!("{percent:+6.2}"));
+        let percent = format!("{:>6}", signed(change.percent, 2));
         line!(out, "{case:<16}\t{of_load:<8}\t{:5.2} ({base})\t{percent} ({cell})", 1.0);
     }
     line!(out);
@@ -78,7 +78,7 @@ fn against(out: &mut String, comparison: &Comparison, index: usize) {
         Table::new(&["<load", "change%", "95% interval", "p", "<verdict", "published%", "/spread", "<sign"]);
     for &(load, change) in &rows {
         let interval = match (change.low, change.high) {
-            (Some(low), Some(high)) => format!("{low:+.2} .. {high:+.2}"),
+            (Some(_), Some(_)) => format!("{} .. {}", signed(change.low, 2), signed(change.high, 2)),
             _ => "n/a".to_owned(),
         };
         let sign = match change.sign_agrees {
@@ -94,7 +94,7 @@ fn against(out: &mut String, comparison: &Comparison, index: usize) {
                 .p
                 .map_or_else(|| "n/a".to_owned(), |p| if p < 0.0001 { "<0.0001".into() } else { format!("{p:.4}") }),
             change.verdict.to_owned(),
-            change.published_percent.map_or_else(String::new, |percent| format!("{percent:+.2}")),
+            change.published_percent.map_or_else(String::new, |percent| signed(Some(percent), 2)),
             change.published_over_spread.map_or_else(String::new, |over| format!("{over:+.1}")),
             sign.to_owned(),
         ]);
@@ -137,9 +137,51 @@ fn levels(out: &mut String, comparison: &Comparison) {
         ]
     });
     table.print(out);
-    let lengths = comparison.loads.iter().map(|load| format!("{}: {}", load.load, load.parameters));
-    for text in wrapped(&format!("Parameters by load: {}.", lengths.collect::<Vec<_>>().join("; ")), 116) {
-        line!(out, "  Gathered: purity nearer to 1 than to that of groups dealt evenly over the nodes. Distribution: number of");
+    let lengths = comparison.loads.iter().map(|load| format!("{}:{}", load.load, load.parameters));
+    for text in wrapped(&format!("Parameters by load: {}", lengths.collect::<Vec<_>>().join(" ")), 116) {
+        line!(out, "  {text}");
+    }
+}
+
+/// Bins of a distribution's strip.
+const BINS: usize = 24;
+
+fn states(out: &mut String, comparison: &Comparison) {
+    let unit = comparison.metric.unit;
+    heading(out, &format!("Gathered or spread groups, and the distribution of the runs ({unit})"));
+    let mut table = Table::new(&[
+        "load",
+        "<policy",
+        "purity",
+        "wide%",
+        "gathered",
+        "spread",
+        "min",
+        "median",
+        "max",
+        "<distribution",
+    ]);
+    for load in &comparison.loads {
+        let values = || load.cells.iter().flat_map(|cell| &cell.runs).map(|run| run.value);
+        let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
+        for_load(load, &mut table, |cell| {
+            vec![
+                number(cell.purity, 2),
+                format!("{:.1}", cell.wakes.wide_percent),
+                cell.gathered.map_or_else(|| "n/a".to_owned(), |count| count.to_string()),
+                cell.spread.map_or_else(|| "n/a".to_owned(), |count| count.to_string()),
+                number(cell.min, 2),
+                number(cell.median, 2),
+                number(cell.max, 2),
+                strip(cell, low, high),
+            ]
+        });
+    }
+    table.print(out);
+    line!(
+        out,
+        "  Gathered: purity nearer to 1 than to that of groups dealt evenly over the nodes. Distribution: number of"
+    );
     line!(out, "  runs by value, from the least to the greatest of the load.");
 }
 
@@ -194,29 +236,34 @@ fn wakes(out: &mut String, comparison: &Comparison) {
 /// Shares below this are left out of lists, percent.
 const SHOWN_PERCENT: f64 = 0.5;
 
+/// Steps named in a line, most used first.
+const STEPS: usize = 5;
+
 fn steps(out: &mut String, comparison: &Comparison) {
     heading(out, "Which step placed them, and how far away (percent of all)");
-    let mut table = Table::new(&["load", "<policy", "<steps", "<from previous CPU"]);
+    let mut table = Table::new(&["load", "<policy", "<steps"]);
     for_cells(comparison, &mut table, |cell| {
-        let steps = &cell.wakes.steps_percent.0;
         let total = |(name, shares): &(String, Named<f64>)| {
             (name.clone(), shares.0.iter().map(|(_, share)| share).sum::<f64>())
         };
-        let mut sums: Vec<(String, f64)> = steps.iter().map(total).collect();
+        let mut sums: Vec<(String, f64)> = cell.wakes.steps_percent.0.iter().map(total).collect();
         sums.sort_by(|a, b| b.1.total_cmp(&a.1));
+        vec![list(&sums[..sums.len().min(STEPS)])]
+    });
+    table.print(out);
+    line!(out);
+    let mut table = Table::new(&["load", "<policy", "<from previous CPU", "<from waker"]);
+    for_cells(comparison, &mut table, |cell| {
         let mut distances: Vec<(String, f64)> = Vec::new();
-        for (index, (name, share)) in steps.iter().flat_map(|(_, shares)| shares.0.iter().enumerate()) {
+        let by_step = cell.wakes.steps_percent.0.iter();
+        for (index, (name, share)) in by_step.flat_map(|(_, shares)| shares.0.iter().enumerate()) {
             match distances.get_mut(index) {
                 Some(sum) => sum.1 += share,
                 None => distances.push((name.clone(), *share)),
             }
         }
-        vec![list(&sums[..sums.len().min(3)]), list(&distances)]
+        vec![list(&distances), list(&cell.wakes.waker_to_chosen_percent.0)]
     });
-    table.print(out);
-    line!(out);
-    let mut table = Table::new(&["load", "<policy", "<from waker to chosen CPU"]);
-    for_cells(comparison, &mut table, |cell| vec![list(&cell.wakes.waker_to_chosen_percent.0)]);
     table.print(out);
 }
 
@@ -257,12 +304,14 @@ fn foot(out: &mut String, comparison: &Comparison) {
         return;
     }
     let agreement = comparison.agreement;
-    line!(
-        out,
-        "Published changes beyond twice their spread: {}, of which the simulation gives {} the same sign.",
-        agreement.clear,
-        agreement.clear_agree
-    );
+    if agreement.clear > 0 {
+        line!(
+            out,
+            "Published changes beyond twice their spread: {}, of which the simulation gives {} the same sign.",
+            agreement.clear,
+            agreement.clear_agree
+        );
+    }
     if agreement.unclear > 0 {
         line!(
             out,
@@ -322,7 +371,9 @@ fn number(value: Option<f64>, digits: usize) -> String {
 }
 
 fn signed(value: Option<f64>, digits: usize) -> String {
-    value.map_or_else(|| "n/a".to_owned(), |value| format!("{value:+.digits$}"))
+    // Adding 0.0 to what rounds to zero keeps it from printing as -0.00.
+    let scale = 10_f64.powi(digits as i32);
+    value.map_or_else(|| "n/a".to_owned(), |value| format!("{:+.digits$}", (value * scale).round() / scale + 0.0))
 }
 
 /// Breaks a text into lines of at most `width` characters, at spaces.
@@ -340,10 +391,15 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
+/// Columns of text to keep to.
+const WIDTH: usize = 120;
+
 /// Aligned columns; a header that starts with `<` aligns left. The last word of a header stands on the line above the
-/// values, the words before it above that, so that columns need not be wider than a word.
+/// values, the words before it above that, so that columns need not be wider than a word. Columns without a value are left out.
 struct Table {
     left: Vec<bool>,
+    /// Lines of the header.
+    header: usize,
     rows: Vec<Vec<String>>,
 }
 
@@ -359,7 +415,7 @@ impl Table {
         };
         let (above, names): (Vec<String>, Vec<String>) = header.iter().map(split).unzip();
         let rows = if above.iter().all(String::is_empty) { vec![names] } else { vec![above, names] };
-        Table { left, rows }
+        Table { left, header: rows.len(), rows }
     }
 
     fn row(&mut self, row: impl IntoIterator<Item = String>) {
@@ -367,12 +423,19 @@ impl Table {
     }
 
     fn print(&self, out: &mut String) {
+        let rows = &self.rows[self.header..];
+        let shown: Vec<usize> =
+            (0..self.left.len()).filter(|&column| rows.iter().any(|row| !row[column].is_empty())).collect();
         let width = |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..self.left.len()).map(width).collect();
+        let widths: Vec<usize> = shown.iter().map(|&column| width(column)).collect();
+        let wide = widths.iter().map(|width| width + 2).sum::<usize>() > WIDTH;
+        let gap = if wide { " " } else { "  " };
         for row in &self.rows {
-            let mut text = String::new();
-            for ((cell, &width), &left) in row.iter().zip(&widths).zip(&self.left) {
-                let _ = if left { write!(text, "  {cell:<width$}") } else { write!(text, "  {cell:>width$}") };
+            let mut text = String::from("  ");
+            for (index, (&column, &width)) in shown.iter().zip(&widths).enumerate() {
+                text += if index == 0 { "" } else { gap };
+                let cell = &row[column];
+                let _ = if self.left[column] { write!(text, "{cell:<width$}") } else { write!(text, "{cell:>width$}") };
             }
             line!(out, "{}", text.trim_end());
         }
@@ -445,7 +508,7 @@ mod tests {
         }
         let text = render(&comparison);
         for line in text.lines() {
-            assert!(line.chars().count() <= 120, "{line}");
+            assert!(line.chars().count() <= WIDTH, "{line}");
         }
     }
 

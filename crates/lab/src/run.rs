@@ -42,7 +42,7 @@ pub(crate) struct LoadRuns {
 /// Work of the first pilot: a few milliseconds of simulated time.
 const FIRST_PILOT: u64 = 20;
 /// A pilot that lasts this share of the wanted stretch is long enough to extrapolate from.
-const PILOT_SHARE: f64 = 0.1;
+const PILOT_SHARE: f64 = 0.2;
 /// Most by which a pilot grows at once: the first ones are mostly start-up.
 const PILOT_GROWTH: f64 = 50.0;
 /// Most work of a run, as much as a workload may state.

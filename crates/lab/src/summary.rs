@@ -271,7 +271,7 @@ pub struct Change {
     pub published_percent: Option<f64>,
     /// Published change by its combined spread.
     pub published_over_spread: Option<f64>,
-    /// Whether published and simulated change have one sign.
+    /// Whether published and simulated change have one sign; `null` when either is 0.00.
     pub sign_agrees: Option<bool>,
 }
 
@@ -498,6 +498,8 @@ fn change(experiment: &Experiment, metric: &Metric, load: u32, base: &Cell, cell
     let published =
         experiment.published.as_ref().and_then(|published| published.change(&base.policy, &cell.policy, load));
     let published_percent = published.map(|published| published.percent);
+    // What prints as 0.00 has no sign.
+    let sign = |percent: f64| (percent.abs() >= 0.005).then_some(percent > 0.0);
     // Rounded because the distribution rests on the platform's mathematics and files must not differ by machine.
     let rounded = |value: f64| (value * 1e6).round() / 1e6;
     Change {
@@ -509,7 +511,7 @@ fn change(experiment: &Experiment, metric: &Metric, load: u32, base: &Cell, cell
         verdict: Verdict::of(welch).name(),
         published_percent,
         published_over_spread: published.and_then(|published| published.over_spread),
-        sign_agrees: percent.zip(published_percent).map(|(a, b)| a * b > 0.0),
+        sign_agrees: percent.and_then(sign).zip(published_percent.and_then(sign)).map(|(a, b)| a == b),
     }
 }
 

@@ -74,11 +74,11 @@ impl Archive {
 
     fn unpack(unpacked: Box<dyn Read>) -> io::Result<Archive> {
         let budget = Rc::new(Cell::new(HEADER_LIMIT));
-        let ended = Rc::new(Cell::new(false));
+        let zeros = Rc::new(Cell::new(0));
         let mut left = UNPACKED_LIMIT;
         let mut kept = 0;
         let mut archive = Archive { files: BTreeMap::new(), links: BTreeMap::new() };
-        let mut tar = tar::Archive::new(Metered { inner: unpacked, budget: budget.clone(), ended: ended.clone() });
+        let mut tar = tar::Archive::new(Metered { inner: unpacked, budget: budget.clone(), zeros: zeros.clone() });
         for entry in tar.entries()? {
             let mut entry = entry?;
             let size = entry.size();
@@ -114,11 +114,12 @@ impl Archive {
             // names would otherwise be read into memory whole.
             io::copy(&mut entry, &mut io::sink())?;
             budget.set(HEADER_LIMIT);
-            ended.set(false);
+            zeros.set(0);
         }
-        match ended.get() {
-            true => Ok(archive),
-            false => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ends without an end mark")),
+        // Only the padding of the last entry, less than a block, and the end mark, a block of zeros, can follow.
+        match zeros.get() {
+            512.. => Ok(archive),
+            _ => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ends without an end mark")),
         }
     }
 
@@ -231,11 +232,11 @@ fn clean_link(path: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// Counts what is read against a budget, and notes whether the last block was the zero block that ends an archive.
+/// Counts what is read against a budget, and the zeros that the stream ends with so far.
 struct Metered {
     inner: Box<dyn Read>,
     budget: Rc<Cell<u64>>,
-    ended: Rc<Cell<bool>>,
+    zeros: Rc<Cell<usize>>,
 }
 
 impl Read for Metered {
@@ -243,9 +244,8 @@ impl Read for Metered {
         let count = self.inner.read(buffer)?;
         let left = self.budget.get().checked_sub(count as u64).ok_or_else(|| too_large("a header in it"))?;
         self.budget.set(left);
-        if count > 0 {
-            self.ended.set(buffer[..count].iter().all(|&byte| byte == 0));
-        }
+        let zeros = buffer[..count].iter().rev().take_while(|&&byte| byte == 0).count();
+        self.zeros.set(if zeros == count { self.zeros.get() + count } else { zeros });
         Ok(count)
     }
 }

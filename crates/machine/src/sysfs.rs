@@ -21,6 +21,11 @@ const NODE: &str = "devices/system/node";
 const LOCAL_DISTANCE: u32 = 10;
 const REMOTE_DISTANCE: u32 = 20;
 
+/// Most nodes that a kernel can have (`CONFIG_NODES_SHIFT` of 10), and a level that no cache has: both guard memory
+/// against garbage input.
+const MAX_NODES: usize = 1 << 10;
+const MAX_CACHE_LEVEL: u32 = 15;
+
 /// Findings of one kind that are listed one by one; the rest is counted.
 const FINDINGS_PER_CODE: usize = 16;
 
@@ -62,7 +67,7 @@ pub(crate) fn read_topology(tree: &Tree, name: &str, live: bool) -> Result<Topol
     let caches = reader.caches(&smt);
     let llc = reader.llc(&caches, &smt);
     let (cluster, cluster_source) = reader.cluster(&cluster_masks, &caches, &smt);
-    let (node, nodes) = reader.nodes();
+    let (node, nodes) = reader.nodes(name)?;
     reader.check_nesting(&[("smt", &smt), ("cluster", &cluster), ("llc", &llc), ("package", &package)]);
     reader.check_nesting(&[("node", &node), ("llc", &llc)]);
     reader.check_nesting(&[("node", &node), ("package", &package)]);
@@ -468,6 +473,12 @@ impl Reader<'_> {
                     }
                 };
                 let Described { level, kind, size } = described;
+                if !(1..=MAX_CACHE_LEVEL).contains(&level) {
+                    let path = format!("{CPU}/cpu{cpu}/{folder}/level");
+                    let message = format!("level {level} is no cache level; the cache is left out");
+                    self.findings.warn("cache-level-invalid", Some(cpu), path, message);
+                    continue;
+                }
                 let shared = shared.unwrap_or_else(|| {
                     sharers_missing.push(cpu);
                     let core = smt.set_of(cpu).clone();
@@ -562,10 +573,14 @@ impl Reader<'_> {
     }
 
     /// The node of each CPU and the nodes; CPUs in no node form a set of their own.
-    fn nodes(&mut self) -> (Partition, Vec<Node>) {
+    fn nodes(&mut self, name: &str) -> Result<(Partition, Vec<Node>), MachineError> {
         let mut ids: Vec<u32> = self.tree.list(NODE).iter().filter_map(|name| numbered(name, "node")).collect();
         ids.sort_unstable();
         ids.dedup();
+        if ids.len() > MAX_NODES {
+            let message = format!("holds {} nodes; machines of up to {MAX_NODES} are supported", ids.len());
+            return Err(MachineError::source(format!("{name}: sys/{NODE}"), message));
+        }
         let nr_cpus = self.online.capacity();
         let mut node_of: Vec<Option<u32>> = vec![None; nr_cpus];
         let mut nodes: Vec<Node> = Vec::new();
@@ -604,7 +619,8 @@ impl Reader<'_> {
                 self.missing("node-missing", "node/nodeN/cpulist", &homeless, "left in no node");
             }
         }
-        (Partition::from_ids(self.online, |cpu| node_of[cpu.index()].map_or(0, |id| u64::from(id) + 1)), nodes)
+        let node = Partition::from_ids(self.online, |cpu| node_of[cpu.index()].map_or(0, |id| u64::from(id) + 1));
+        Ok((node, nodes))
     }
 
     /// A node's CPUs: its list, else its mask, else the CPU links in its folder.

@@ -52,7 +52,8 @@ impl Tree {
             (Some(root), false) => {
                 let more = if roots.len() > 3 { ", …" } else { "" };
                 let trees: Vec<String> = roots.iter().take(3).chain([&root]).map(|p| p.display().to_string()).collect();
-                let message = format!("holds {} /sys trees ({}{more}); give one of them", roots.len() + 1, trees.join(", "));
+                let message =
+                    format!("holds {} /sys trees ({}{more}); give one of them", roots.len() + 1, trees.join(", "));
                 Err(MachineError::source(name, message))
             }
         }

@@ -328,7 +328,12 @@ impl<V: View, T: Tracer> Decision<'_, V, T> {
         let mut index = 0;
         while let Some(step) = plan.steps.get(index) {
             self.trace.event(Event::Step(index));
-            match self.step(step)? {
+            let before = self.left;
+            let flow = self.step(step)?;
+            if step.is_scan() && self.left != before {
+                self.trace.event(Event::Left(self.left));
+            }
+            match flow {
                 Flow::Continue => index += 1,
                 Flow::LeaveScans => index = plan.after_scans,
                 Flow::End(cpu) => {
@@ -635,7 +640,7 @@ impl<V: View, T: Tracer> Decision<'_, V, T> {
 
     /// Books the time of the CPUs examined since `before`.
     pub(crate) fn book(&mut self, cost: Cost, before: &[u32; Distance::COUNT]) -> Result<(), Undecidable> {
-        if cost == Cost::None || self.hic {
+        if cost == Cost::None {
             return Ok(());
         }
         let mut examined = self.examined;

@@ -66,6 +66,8 @@ pub enum Event {
         /// The CPUs.
         bits: u64,
     },
+    /// What a scan left of the budget.
+    Left(u32),
     /// The CPU is kept as a second chance.
     Kept(CpuId),
     /// No idle core was found: the hint is cleared.

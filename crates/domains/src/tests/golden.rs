@@ -328,11 +328,11 @@ fn ring_order_is_that_of_the_last_cpus_walk() {
     let mut topology =
         machine(Arch::Arm64, 6, &Sizes { smt: 1, cluster: 1, llc: 6, package: 6, node: 6 }, &[&[10]], in_order);
     let online = topology.online.clone();
-    topology.cluster = Partition::from_ids(&online, |cpu| if cpu.0 == 4 { 0 } else { cpu.0.into() });
+    topology.cluster = Partition::from_ids(&online, |cpu| if cpu.0 == 5 { 2 } else { cpu.0.into() });
     let tree = tree(&topology, "6.7");
-    // CPU 5 links last: from 5 on, wrapping to the cluster of 0
-    assert_eq!(group_spans(&tree, 4, 1), ["0,4", "1", "2", "3", "5"]);
-    assert_eq!(group_spans(&tree, 5, 0), ["5", "0,4", "1", "2", "3"]);
+    // CPU 5 links last: its own group, then from 0 on; CPU 0's walk would have met the cluster between 1 and 3
+    assert_eq!(group_spans(&tree, 2, 1), ["2,5", "0", "1", "3", "4"]);
+    assert_eq!(group_spans(&tree, 0, 0), ["0", "1", "3", "4", "2,5"]);
 }
 
 #[test]
@@ -440,8 +440,19 @@ fn nodes_of_a_star_skip_cpus_with_shallower_chains() {
         assert_eq!(group_spans(&tree, 0, 2), ["0-3", "2-5"], "{name}");
         assert_eq!(group_spans(&tree, 2, 1), ["2-3", "4-5", "0-1"], "{name}");
     }
-    // before the groups descended, node 1 as seen from node 0 reached out of nothing: its child is its node
-    assert_eq!(group_spans(&tree(&star, "5.10"), 0, 1), ["0-1", "2-3"]);
+    // 30 is the limit itself, and still near
+    assert!(domains(&tree(&star, "6.7"), 0)[2].flags.has(Flags::WAKE_AFFINE));
+}
+
+#[test]
+fn node_that_sees_all_others_nearer_than_they_see_it_adds_no_group_above() {
+    let sizes = Sizes { smt: 1, cluster: 1, llc: 2, package: 2, node: 2 };
+    let lopsided = machine(Arch::Arm64, 4, &sizes, &[&[10, 30], &[20, 10]], in_order);
+    let tree = tree(&lopsided, "6.7");
+    // node 1's chain ends at distance 20, node 0's only domain of both nodes lies above that
+    assert_eq!(spans(&tree, 0), ["MC 0-1", "NUMA 0-3"]);
+    assert_eq!(group_spans(&tree, 0, 1), ["0-1"]);
+    assert_eq!(group_spans(&tree, 2, 1), ["2-3", "0-1"]);
 }
 
 #[test]

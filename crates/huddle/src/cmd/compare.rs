@@ -3,6 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use huddle_lab::{Affinity, Experiment, LabError, MAX_SECONDS, Options, Progress, Spread};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -26,7 +27,7 @@ pub struct Args {
     #[arg(long, value_name = "WORKLOAD")]
     workload: Option<String>,
     /// Loads, comma-separated: groups, copies
-    #[arg(long, value_name = "LIST")]
+    #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     load: Option<String>,
     /// Policies, comma-separated; the first is the baseline
     #[arg(long, value_name = "LIST")]
@@ -38,17 +39,17 @@ pub struct Args {
     #[arg(long, value_name = "LIST")]
     cpus: Option<String>,
     /// Runs of each policy at each load
-    #[arg(long, value_name = "N")]
-    runs: Option<u32>,
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    runs: Option<String>,
     /// Least simulated time of a run, in seconds
-    #[arg(long, value_name = "SECONDS")]
-    seconds: Option<f64>,
+    #[arg(long, value_name = "SECONDS", allow_hyphen_values = true)]
+    seconds: Option<String>,
     /// Seed from which the runs' seeds are drawn
-    #[arg(long, value_name = "SEED", default_value_t = 1)]
-    seed: u64,
+    #[arg(long, value_name = "SEED", default_value = "1", allow_hyphen_values = true)]
+    seed: String,
     /// Simulations at once; all cores when not given. The result does not depend on it
-    #[arg(long, value_name = "JOBS")]
-    jobs: Option<usize>,
+    #[arg(long, value_name = "JOBS", allow_hyphen_values = true)]
+    jobs: Option<String>,
     /// Fewer and shorter runs, as the experiment states them
     #[arg(long)]
     reduced: bool,
@@ -71,10 +72,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let experiment = experiment(args)?;
     let options = Options {
-        seed: args.seed,
-        jobs: match args.jobs {
-            Some(0) => return Err(Failure::usage("--jobs 0: must be 1 or more")),
-            jobs => jobs.unwrap_or(0),
+        seed: number("--seed", &args.seed, "a whole number, 0 or more", |_| true)?,
+        jobs: match &args.jobs {
+            Some(jobs) => number("--jobs", jobs, "a whole number, 1 or more", |&jobs| jobs > 0)?,
+            None => 0,
         },
         std: match args.std.as_str() {
             "population" => Spread::Population,
@@ -148,18 +149,12 @@ fn experiment(args: &Args) -> Result<Experiment, Failure> {
     if args.reduced {
         experiment.reduce();
     }
-    if let Some(runs) = args.runs {
-        if runs == 0 {
-            return Err(Failure::usage("--runs 0: must be 1 or more"));
-        }
-        experiment.runs = runs;
+    if let Some(runs) = &args.runs {
+        experiment.runs = number("--runs", runs, "a whole number, 1 or more", |&runs| runs > 0)?;
     }
-    if let Some(seconds) = args.seconds {
-        if !(seconds > 0.0 && seconds <= MAX_SECONDS) {
-            let message = format!("--seconds {seconds}: must be more than 0 and at most {MAX_SECONDS}");
-            return Err(Failure::usage(message));
-        }
-        experiment.last(seconds);
+    if let Some(seconds) = &args.seconds {
+        let wanted = format!("more than 0 and at most {MAX_SECONDS}");
+        experiment.last(number("--seconds", seconds, &wanted, |&seconds| seconds > 0.0 && seconds <= MAX_SECONDS)?);
     }
     match experiment.fault() {
         Some((key, message)) => Err(Failure::usage(format!("{key}: {message}"))),
@@ -187,6 +182,12 @@ fn own(args: &Args, loads: Option<Vec<u32>>, policies: Option<Vec<String>>) -> R
 
 fn failure(error: LabError) -> Failure {
     if error.is_usage() { Failure::usage(error) } else { Failure::work(error) }
+}
+
+/// A number that is fit for its flag.
+fn number<T: FromStr>(flag: &str, text: &str, wanted: &str, fit: impl Fn(&T) -> bool) -> Result<T, Failure> {
+    let number = text.trim().parse().ok().filter(fit);
+    number.ok_or_else(|| Failure::usage(format!("{flag} `{text}`: must be {wanted}")))
 }
 
 /// `1,2,4`.

@@ -275,7 +275,8 @@ fn write_nodes(out: &mut impl Write, topology: &Topology) -> io::Result<()> {
         return Ok(());
     }
     let list = |cpus: &CpuSet| if cpus.is_empty() { "none".to_owned() } else { short_list(cpus) };
-    let column = topology.nodes.iter().flat_map(|node| &node.distance).chain(topology.nodes.iter().map(|node| &node.id));
+    let column =
+        topology.nodes.iter().flat_map(|node| &node.distance).chain(topology.nodes.iter().map(|node| &node.id));
     let column = column.map(|number| number.to_string().len()).max().unwrap_or(1);
     writeln!(out, "\nNUMA distances")?;
     write!(out, "node")?;

@@ -119,7 +119,8 @@ impl Rng {
     }
 }
 
-/// A random regular machine of up to some 200 CPUs, now and then with CPUs of two capacities or CPUs outside the partition.
+/// A random regular machine of up to some 200 CPUs, now and then with CPUs of two capacities, an LLC wider than a
+/// node or CPUs outside the partition.
 pub fn random_lab(rng: &mut Rng, policy: &Policy, kernel: &str) -> Lab {
     let counts = loop {
         let counts = [
@@ -144,6 +145,10 @@ pub fn random_lab(rng: &mut Rng, policy: &Policy, kernel: &str) -> Lab {
             let core = topology.smt.index_of(cpu);
             topology.capacity[cpu.index()] = if core.is_multiple_of(2) { 1024 } else { 512 };
         }
+    }
+    if rng.chance(15) {
+        // A last-level cache wider than a node: sub-NUMA clustering.
+        topology.llc = topology.package.clone();
     }
     let partition = if rng.chance(20) { rng.subset(&topology.online, 80) } else { topology.online.clone() };
     let partition = if partition.len() < 2 { topology.online.clone() } else { partition };

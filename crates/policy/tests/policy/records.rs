@@ -2,7 +2,7 @@
 
 use huddle_policy::{Policy, PolicyError, policy_names};
 
-use crate::machines::policy;
+use crate::machines::{Rng, policy};
 
 #[test]
 fn shipped_records_load_by_name_and_alias() {
@@ -167,4 +167,29 @@ fn a_wrong_head_is_refused() {
             (found, _) => panic!("{text}: {found:?}"),
         }
     }
+}
+
+#[test]
+fn damaged_records_are_refused_in_one_line_without_panic() {
+    let mut rng = Rng(4);
+    let records = [include_str!("records/linux-7.2.toml"), include_str!("records/subhra-full-2018.toml")];
+    let mut refused = 0;
+    for _ in 0..3000 {
+        let mut text: Vec<char> = rng.pick(&records).chars().collect();
+        for _ in 0..1 + rng.below(3) {
+            let at = rng.below(text.len());
+            let until = (at + rng.below(30)).min(text.len());
+            match rng.below(3) {
+                0 => drop(text.drain(at..until)),
+                1 => text.insert(at, rng.pick(&['"', '{', ']', '-', '9', '\n', '=', 'é'])),
+                _ => text[at..until].reverse(),
+            }
+        }
+        if let Err(error) = Policy::parse("x.toml", &String::from_iter(text)) {
+            refused += 1;
+            let line = error.to_string();
+            assert!(line.starts_with("x.toml: ") && !line.contains('\n'), "{line:?}");
+        }
+    }
+    assert!(refused > 2000, "{refused}");
 }

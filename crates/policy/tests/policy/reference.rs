@@ -521,7 +521,7 @@ impl Reference<'_> {
     }
 
     fn book(&mut self, cost: Cost, before: [u32; Distance::COUNT], w: &Wake) {
-        if cost == Cost::None || w.hic {
+        if cost == Cost::None {
             return;
         }
         let this = w.this as usize;

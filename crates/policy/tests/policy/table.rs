@@ -1,10 +1,9 @@
 //! The table of the specification's 9.5: one node of the Kunpeng 920, 24 CPUs in six clusters under one LLC, no SMT.
 
+use huddle_machine::{CpuId, Partition};
 use huddle_policy::Frozen;
 
-use crate::machines::Lab;
-
-use huddle_machine::CpuId;
+use crate::machines::{Lab, policy, regular};
 
 const COLUMNS: [&str; 8] = [
     "linux-5.9",
@@ -91,4 +90,20 @@ fn kunpeng_node_order_of_the_cluster_scan_starts_behind_the_target() {
     // RFC v2 starts at the target.
     let lab = Lab::kunpeng_node("rfc2-cluster");
     assert_eq!(lab.select(&mut lab.state_with_idle("4,7"), 5, 5), 7);
+}
+
+#[test]
+fn cpu_without_cluster_shares_with_the_cluster_of_the_llcs_first_cpu() {
+    // Two clusters of four, 0-3 and 6-9, and two single cores 4 and 5: the ids of clusters and LLCs are one number space, so
+    // that 4 seems to share a cluster with 0.
+    let mut topology = regular([1, 1, 1, 10, 1, 1]);
+    topology.cluster = Partition::from_ids(&topology.online, |cpu| match cpu.0 {
+        0..=3 => 0,
+        6..=9 => 3,
+        single => single.into(),
+    });
+    let lab = Lab::new(&policy("linux-6.7"), topology, "6.7");
+    assert_eq!(lab.select(&mut lab.state_with_idle("0,5"), 4, 0), 0, "taken at once");
+    assert_eq!(lab.select(&mut lab.state_with_idle("5,6"), 4, 6), 5, "kept, and the scan finds another");
+    assert_eq!(lab.select(&mut lab.state_with_idle("0,7"), 6, 0), 7, "from a real cluster it is another one");
 }

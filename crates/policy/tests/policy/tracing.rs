@@ -40,9 +40,11 @@ fn kunpeng_node_second_chance_is_told_step_by_step() {
             Event::Step(9),
             Event::Examined { word: 0, bits: 0xc0 },
             Event::Examined { word: 0, bits: 0x30 },
+            Event::Left(1),
             Event::Step(10),
             Event::Examined { word: 0, bits: 0x100 },
             Event::Exhausted,
+            Event::Left(0),
             Event::Step(11),
             Event::Decided(CpuId(9)),
         ]
