@@ -35,13 +35,27 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-fn run(machine: &Machine, program: &Program, cpus: &CpuSet, pins: &[(TaskId, CpuId)]) -> Result<Report, Box<dyn std::error::Error>> {
+fn run(
+    machine: &Machine,
+    program: &Program,
+    cpus: &CpuSet,
+    pins: &[(TaskId, CpuId)],
+) -> Result<Report, Box<dyn std::error::Error>> {
     let policy = Policy::load("linux-5.10")?;
     let kernel = huddle_domains::Kernel::load(&policy.kernel)?;
     let tree = huddle_domains::build(&machine.topology, &kernel);
     let plan = policy.compile(&tree, &machine.topology);
-    let setup =
-        Setup { machine, tree: &tree, kernel: &kernel, plan: &plan, program, cpus, pins, seed: 1, limit_ns: 100_000_000_000 };
+    let setup = Setup {
+        machine,
+        tree: &tree,
+        kernel: &kernel,
+        plan: &plan,
+        program,
+        cpus,
+        pins,
+        seed: 1,
+        limit_ns: 100_000_000_000,
+    };
     Ok(simulate(&setup)?)
 }
 

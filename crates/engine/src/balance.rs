@@ -14,8 +14,8 @@ use crate::state::{NONE, Run, ipi};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Idle {
     Busy,
-    Idle,
-    NewlyIdle,
+    Tickless,
+    Newly,
 }
 
 /// What is moved, and how much of it.
@@ -93,7 +93,7 @@ impl<O: Observer> Sim<'_, O> {
             return;
         }
         if jiffies >= self.cpus[c].next_balance {
-            let idle = if self.cpus[c].curr == NONE { Idle::Idle } else { Idle::Busy };
+            let idle = if self.cpus[c].curr == NONE { Idle::Tickless } else { Idle::Busy };
             let ns = self.periodic(c, idle, c);
             self.steal(c, Mechanism::Balance, ns);
         }
@@ -128,7 +128,7 @@ impl<O: Observer> Sim<'_, O> {
                 continue;
             }
             if jiffies >= self.cpus[other].next_balance {
-                ns += self.periodic(other, Idle::Idle, c);
+                ns += self.periodic(other, Idle::Tickless, c);
             }
             next = next.min(self.cpus[other].next_balance);
         }
@@ -164,7 +164,7 @@ impl<O: Observer> Sim<'_, O> {
                 ns += outcome.ns;
                 go_on = outcome.go_on;
                 if outcome.moved > 0 {
-                    idle = if self.cpus[c].nr_running == 0 { Idle::Idle } else { Idle::Busy };
+                    idle = if self.cpus[c].nr_running == 0 { Idle::Tickless } else { Idle::Busy };
                     busy = idle == Idle::Busy;
                 }
                 self.domains[id.0 as usize].last_balance = jiffies;
@@ -203,7 +203,7 @@ impl<O: Observer> Sim<'_, O> {
                 break;
             }
             if tree.domain(id).flags.has(Flags::BALANCE_NEWIDLE) {
-                let outcome = self.balance(c, id, Idle::NewlyIdle, c);
+                let outcome = self.balance(c, id, Idle::Newly, c);
                 let state = &mut self.domains[id.0 as usize];
                 state.max_newidle_lb_cost = state.max_newidle_lb_cost.max(outcome.ns);
                 cost += outcome.ns;
@@ -287,7 +287,7 @@ impl<O: Observer> Sim<'_, O> {
         if outcome.moved > 0 {
             self.domains[index].nr_balance_failed = 0;
         } else {
-            if attempt.idle != Idle::NewlyIdle {
+            if attempt.idle != Idle::Newly {
                 self.domains[index].nr_balance_failed += 1;
             }
             let tasks = matches!(attempt.imbalance, Imbalance::Tasks(_));
@@ -328,7 +328,7 @@ impl<O: Observer> Sim<'_, O> {
 
     fn double_interval(&mut self, id: DomainId, idle: Idle, limit: u32) {
         let state = &mut self.domains[id.0 as usize];
-        if idle != Idle::NewlyIdle && state.balance_interval < limit {
+        if idle != Idle::Newly && state.balance_interval < limit {
             state.balance_interval *= 2;
         }
     }
@@ -339,13 +339,13 @@ impl<O: Observer> Sim<'_, O> {
         if let Some(parent) = tree.domain(id).parent
             && let Some(group) = tree.groups_of(parent).next()
         {
-            self.imbalanced[group.0 as usize] = imbalanced;
+            self.imbalanced[tree.group(group).capacity_id as usize] = imbalanced;
         }
     }
 
     /// `should_we_balance`: one CPU of the local group does the work.
     fn should_balance(&self, c: usize, domain: &Domain, idle: Idle) -> bool {
-        if idle == Idle::NewlyIdle {
+        if idle == Idle::Newly {
             let pending = self.cpus[c].nr_running > 0 || !self.cpus[c].wake_list.is_empty();
             return !(self.setup.kernel.balance.newidle_bails_on_pending && pending);
         }
@@ -410,7 +410,7 @@ impl<O: Observer> Sim<'_, O> {
     /// `update_idle_cpu_scan` (6.0 on): the budget of the next idle searches.
     fn update_scan_budget(&mut self, c: usize, domain: &Domain, idle: Idle, util: u64) {
         let cached = &self.setup.tree.cached[c];
-        if idle == Idle::NewlyIdle || domain.weight != cached.sd_llc_size || !domain.flags.has(Flags::SHARE_LLC) {
+        if idle == Idle::Newly || domain.weight != cached.sd_llc_size || !domain.flags.has(Flags::SHARE_LLC) {
             return;
         }
         let (weight, pct) = (u64::from(domain.weight), u64::from(domain.imbalance_pct));
@@ -609,10 +609,10 @@ impl<O: Observer> Sim<'_, O> {
                 Imbalance::Tasks(amount) => Imbalance::Tasks(amount - 1),
             };
             attempt.imbalance = left;
-            let cause = if attempt.idle == Idle::NewlyIdle { Cause::NewIdle } else { Cause::Periodic };
+            let cause = if attempt.idle == Idle::Newly { Cause::NewIdle } else { Cause::Periodic };
             self.move_queued(t, dst, cause);
             moved += 1;
-            if attempt.idle != Idle::NewlyIdle {
+            if attempt.idle != Idle::Newly {
                 self.wakeup_preempt(dst, t, by);
             } else if self.tuning.preempt {
                 break;
@@ -625,7 +625,7 @@ impl<O: Observer> Sim<'_, O> {
     fn can_migrate(&self, t: usize, attempt: &mut Attempt, tired: bool) -> bool {
         if !self.allowed(t, attempt.dst) {
             attempt.some_pinned = true;
-            if attempt.idle != Idle::NewlyIdle && attempt.new_dst.is_none() {
+            if attempt.idle != Idle::Newly && attempt.new_dst.is_none() {
                 let local = self.span(self.setup.tree.first_group(attempt.domain).span);
                 attempt.new_dst = local.iter().map(CpuId::index).find(|&cpu| self.allowed(t, cpu));
             }
@@ -662,9 +662,7 @@ impl<O: Observer> Sim<'_, O> {
         }
         self.cpus[c].active_balance = false;
         let tree = self.setup.tree;
-        let domain = tree
-            .chain(CpuId::from(dst))
-            .find(|&id| tree.span(tree.domain(id).span).contains(CpuId::from(c)));
+        let domain = tree.chain(CpuId::from(dst)).find(|&id| tree.span(tree.domain(id).span).contains(CpuId::from(c)));
         let Some(domain) = domain else {
             return;
         };

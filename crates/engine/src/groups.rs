@@ -41,13 +41,11 @@ impl GroupStats {
     }
 
     fn is_overloaded(&self, pct: u64) -> bool {
-        self.nr > self.weight
-            && (100 * self.capacity < self.util * pct || self.capacity * pct < 100 * self.runnable)
+        self.nr > self.weight && (100 * self.capacity < self.util * pct || self.capacity * pct < 100 * self.runnable)
     }
 
     fn has_capacity(&self, pct: u64) -> bool {
-        self.nr < self.weight
-            || (self.capacity * pct >= 100 * self.runnable && 100 * self.capacity > self.util * pct)
+        self.nr < self.weight || (self.capacity * pct >= 100 * self.runnable && 100 * self.capacity > self.util * pct)
     }
 }
 
@@ -83,8 +81,7 @@ impl<O: Observer> Sim<'_, O> {
             self.update_queue(c);
             let state = &self.cpus[c];
             let mut nr = state.nr_running;
-            let (mut load, mut util, mut runnable) =
-                (state.pelt.load_avg, self.cpu_util(c), state.pelt.runnable_avg);
+            let (mut load, mut util, mut runnable) = (state.pelt.load_avg, self.cpu_util(c), state.pelt.runnable_avg);
             if let Some(task) = without.map(|t| &self.tasks[t]).filter(|task| task.cpu as usize == c) {
                 nr -= u32::from(matches!(task.run, Run::Queued | Run::Running));
                 load = load.saturating_sub(task.pelt.load_avg);
@@ -100,7 +97,7 @@ impl<O: Observer> Sim<'_, O> {
         }
         stats.kind = if stats.is_overloaded(pct) {
             GroupKind::Overloaded
-        } else if self.imbalanced[group.0 as usize] {
+        } else if self.imbalanced[record.capacity_id as usize] {
             GroupKind::Imbalanced
         } else if !stats.has_capacity(pct) {
             GroupKind::FullyBusy

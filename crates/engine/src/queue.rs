@@ -89,11 +89,8 @@ impl<O: Observer> Sim<'_, O> {
 
     /// A task's share of a scheduling period in which `nr` tasks of weight `load` run (`sched_slice`).
     fn slice(&self, nr: u32, weight: u64, load: u64) -> u64 {
-        let period = if nr > self.tuning.nr_latency {
-            u64::from(nr) * self.tuning.min_granularity
-        } else {
-            self.tuning.latency
-        };
+        let period =
+            if nr > self.tuning.nr_latency { u64::from(nr) * self.tuning.min_granularity } else { self.tuning.latency };
         period * weight / load.max(1)
     }
 

@@ -69,7 +69,7 @@ pub(crate) struct Sim<'a, O: Observer> {
     pub affinities: Vec<CpuSet>,
     pub domains: Vec<DomainState>,
     pub llcs: Vec<LlcState>,
-    /// By group: a lower level could not move pinned tasks.
+    /// By shared group capacity: a lower level could not move pinned tasks.
     pub imbalanced: Vec<bool>,
     /// Some queue has two tasks (`root_domain.overload`).
     pub overloaded: bool,
@@ -159,7 +159,7 @@ impl<'a, O: Observer> Sim<'a, O> {
             affinities: vec![allowed, tree.online.clone()],
             domains,
             llcs: vec![LlcState::default(); tree.nr_llcs],
-            imbalanced: vec![false; tree.groups.len()],
+            imbalanced: vec![false; tree.nr_capacities],
             overloaded: false,
             distance,
             scratch: setup.plan.scratch(),
@@ -419,7 +419,8 @@ impl<'a, O: Observer> Sim<'a, O> {
         }
         let nodes = &self.setup.tree.node_of;
         let nr_nodes = nodes.iter().max().map_or(1, |&node| node as usize + 1);
-        let groups = self.setup.program.tasks.iter().filter_map(|task| task.group).max().map_or(0, |group| group as usize + 1);
+        let groups =
+            self.setup.program.tasks.iter().filter_map(|task| task.group).max().map_or(0, |group| group as usize + 1);
         let mut on_node = vec![0u32; groups * nr_nodes];
         for (task, spec) in self.tasks.iter().zip(&self.setup.program.tasks) {
             if let Some(group) = spec.group.filter(|_| !matches!(task.run, Run::New | Run::Dead)) {
@@ -933,15 +934,18 @@ impl<'a, O: Observer> Sim<'a, O> {
             return self.begin_hold(c, t, 0);
         }
         let owner = mutex.owner as usize;
-        let spin = stage != Stage::PipeAcquireSlow
-            && !self.cpus[c].need_resched
-            && self.tasks[owner].run == Run::Running;
+        let spin =
+            stage != Stage::PipeAcquireSlow && !self.cpus[c].need_resched && self.tasks[owner].run == Run::Running;
         let mutex = &mut self.pipes[channel].mutex;
         if first {
             mutex.handoff = true;
         }
         if spin {
-            if first { mutex.spinners.push_front(t as u32) } else { mutex.spinners.push_back(t as u32) }
+            if first {
+                mutex.spinners.push_front(t as u32)
+            } else {
+                mutex.spinners.push_back(t as u32)
+            }
             self.charge(c);
             let cpu = &mut self.cpus[c];
             cpu.phase = Phase::Spinning;
@@ -1071,7 +1075,10 @@ impl<'a, O: Observer> Sim<'a, O> {
             migrations: counts.migrations,
             switches: counts.switches,
             purity: (counts.purity_samples > 0).then(|| counts.purity_sum / counts.purity_samples as f64),
-            finished_ns: self.tasks[..self.program_tasks].iter().map(|task| task.finished.saturating_sub(start)).collect(),
+            finished_ns: self.tasks[..self.program_tasks]
+                .iter()
+                .map(|task| task.finished.saturating_sub(start))
+                .collect(),
             events: self.events,
         })
     }
@@ -1110,7 +1117,7 @@ fn new_cpu(tuning: &Tuning, rng: &mut Pcg64Mcg) -> Cpu {
         lock_free_at: 0,
         dirtied_by: NONE,
         wake_list: Vec::new(),
-        idle_stamp: 0,
+        idle_stamp: 1,
         avg_idle: 2 * tuning.migration_cost,
         wake_avg_idle: 2 * tuning.migration_cost,
         wake_stamp: 0,

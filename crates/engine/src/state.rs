@@ -133,7 +133,7 @@ pub struct Cpu {
     /// Tasks to enqueue at the next interrupt.
     pub wake_list: Vec<u32>,
 
-    /// When it became idle; 0 when that was sampled.
+    /// When it became idle; 0 when that was sampled. All CPUs have idled before the simulation begins.
     pub idle_stamp: u64,
     /// Mean idle time, ns.
     pub avg_idle: u64,

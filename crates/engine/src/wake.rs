@@ -87,9 +87,7 @@ impl<O: Observer> Sim<'_, O> {
     fn queues_on_chosen_cpu(&self, this: usize, cpu: usize) -> bool {
         match self.setup.kernel.wake_queue {
             WakeQueue::OtherLlcOrOnCpuBehindOne | WakeQueue::OtherLlcOrOnCpuEmpty => !self.same_llc(this, cpu),
-            WakeQueue::OtherLlcOrEmpty => {
-                !self.same_llc(this, cpu) || (this != cpu && self.cpus[cpu].nr_running == 0)
-            }
+            WakeQueue::OtherLlcOrEmpty => !self.same_llc(this, cpu) || (this != cpu && self.cpus[cpu].nr_running == 0),
         }
     }
 

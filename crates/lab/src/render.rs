@@ -248,7 +248,7 @@ fn steps(out: &mut String, comparison: &Comparison) {
         };
         let mut sums: Vec<(String, f64)> = cell.wakes.steps_percent.0.iter().map(total).collect();
         sums.sort_by(|a, b| b.1.total_cmp(&a.1));
-        vec![list(&sums[..sums.len().min(STEPS)])]
+        vec![list(&sums[..sums.len().min(STEPS)], ", ")]
     });
     table.print(out);
     line!(out);
@@ -262,15 +262,15 @@ fn steps(out: &mut String, comparison: &Comparison) {
                 None => distances.push((name.clone(), *share)),
             }
         }
-        vec![list(&distances), list(&cell.wakes.waker_to_chosen_percent.0)]
+        vec![list(&distances, " "), list(&cell.wakes.waker_to_chosen_percent.0, " ")]
     });
     table.print(out);
 }
 
 /// `TargetIdle 41, ScanLlc 30`, small shares left out.
-fn list(shares: &[(String, f64)]) -> String {
+fn list(shares: &[(String, f64)], separator: &str) -> String {
     let shown = shares.iter().filter(|(_, share)| *share >= SHOWN_PERCENT);
-    shown.map(|(name, share)| format!("{name} {share:.0}")).collect::<Vec<_>>().join(", ")
+    shown.map(|(name, share)| format!("{name} {share:.0}")).collect::<Vec<_>>().join(separator)
 }
 
 fn migrations(out: &mut String, comparison: &Comparison) {

@@ -359,10 +359,7 @@ mod tests {
     fn ping(times: u64, received: u64) -> Program {
         let channel = ChannelId(0);
         Program {
-            tasks: vec![
-                TaskSpec { script: ScriptId(0), group: None },
-                TaskSpec { script: ScriptId(1), group: None },
-            ],
+            tasks: vec![TaskSpec { script: ScriptId(0), group: None }, TaskSpec { script: ScriptId(1), group: None }],
             scripts: vec![
                 Script {
                     ops: vec![
