@@ -84,7 +84,7 @@ impl<O: Observer> Sim<'_, O> {
         jiffies.clamp(1, (hz * self.setup.tree.online.len() as u64 / 10).max(1))
     }
 
-    // ---- triggers ----------------------------------------------------------------------------------------------------
+    // ---- triggers --------------------------------------------------------------------------------------------------------
 
     /// `trigger_load_balance`: from the tick.
     pub(crate) fn balance_tick(&mut self, c: usize) {
@@ -229,7 +229,7 @@ impl<O: Observer> Sim<'_, O> {
         cpu.next_balance = cpu.next_balance.min(next);
     }
 
-    // ---- one attempt -------------------------------------------------------------------------------------------------
+    // ---- one attempt -----------------------------------------------------------------------------------------------------
 
     /// `load_balance`: pulls from the busiest queue of the busiest group of a domain of `c`, by the hand of CPU `by`.
     fn balance(&mut self, c: usize, id: DomainId, idle: Idle, by: usize) -> Outcome {
@@ -559,7 +559,7 @@ impl<O: Observer> Sim<'_, O> {
         best.map(|(_, _, c)| c)
     }
 
-    // ---- moving tasks ------------------------------------------------------------------------------------------------
+    // ---- moving tasks ----------------------------------------------------------------------------------------------------
 
     fn allowed(&self, t: usize, cpu: usize) -> bool {
         self.affinities[self.tasks[t].affinity as usize].contains(CpuId::from(cpu))

@@ -110,7 +110,7 @@ impl<O: Observer> Sim<'_, O> {
         stats
     }
 
-    // ---- fork and exec -----------------------------------------------------------------------------------------------
+    // ---- fork and exec ---------------------------------------------------------------------------------------------------
 
     /// `wake_up_new_task`: the child of the task on `c` gets a CPU and joins its queue.
     pub(crate) fn fork(&mut self, c: usize, parent: usize, child: usize) {

@@ -24,7 +24,7 @@ fn later(a: u64, b: u64) -> u64 {
 }
 
 impl<O: Observer> Sim<'_, O> {
-    // ---- averages ----------------------------------------------------------------------------------------------------
+    // ---- averages --------------------------------------------------------------------------------------------------------
 
     /// Brings the queue's averages up to now. Before anything about it changes.
     #[inline]
@@ -50,7 +50,7 @@ impl<O: Observer> Sim<'_, O> {
         cpu.pelt.util_avg.max(cpu.util_est).min(u64::from(self.setup.tree.capacity[c]))
     }
 
-    // ---- running -----------------------------------------------------------------------------------------------------
+    // ---- running ---------------------------------------------------------------------------------------------------------
 
     /// Accounts the running task's time.
     #[inline]
@@ -238,7 +238,7 @@ impl<O: Observer> Sim<'_, O> {
         cpu.util_est = cpu.util_est.saturating_sub(util_est);
     }
 
-    // ---- the tree ----------------------------------------------------------------------------------------------------
+    // ---- the tree --------------------------------------------------------------------------------------------------------
 
     /// Equal virtual times keep the order of arrival.
     fn insert(&mut self, c: usize, t: usize) {
@@ -255,7 +255,7 @@ impl<O: Observer> Sim<'_, O> {
         }
     }
 
-    // ---- joining and leaving -----------------------------------------------------------------------------------------
+    // ---- joining and leaving ---------------------------------------------------------------------------------------------
 
     /// `enqueue_task_fair` for a task that was asleep, is new, or comes from another queue. A woken task's virtual time is
     /// pulled forward (`place_entity`): a sleeper gets half a latency of credit.

@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use huddle_domains::{PipeWriterWake, QueueKind};
+use huddle_domains::QueueKind;
 use huddle_machine::{CpuId, CpuSet, Distance};
 use huddle_policy::Scratch;
 use huddle_program::Op;
@@ -19,7 +19,7 @@ use crate::heap::{EventHeap, NEVER};
 use crate::memory::MemorySystem;
 use crate::pelt::Pelt;
 use crate::report::{ByDistance, Cause, Mechanism, Report, SimError, WakeCounts};
-use crate::state::{Cpu, DomainState, Flips, Gate, LlcState, NONE, Phase, Pipe, Portions, Run, Stage, Task, Wake, ipi};
+use crate::state::{Cpu, DomainState, Flips, Gate, LlcState, NONE, Phase, Pipe, Portions, Run, Stage, Task, ipi};
 use crate::{Observer, Setup};
 
 /// Weight of a task of nice 0.
@@ -78,10 +78,10 @@ pub(crate) struct Sim<'a, O: Observer> {
     pub memory: MemorySystem,
     pub rng: Pcg64Mcg,
     jitter: Vec<f64>,
-    timers: BinaryHeap<Reverse<(u64, u32)>>,
+    pub timers: BinaryHeap<Reverse<(u64, u32)>>,
     /// Tasks of the program; the rest is background.
-    program_tasks: usize,
-    alive: usize,
+    pub program_tasks: usize,
+    pub alive: usize,
     started: Option<u64>,
     stopped: Option<Stopped>,
     pub counts: Counts,
@@ -285,23 +285,23 @@ impl<'a, O: Observer> Sim<'a, O> {
 
     /// `ns` with the machine's jitter.
     #[inline]
-    fn jittered(&mut self, ns: u64) -> u64 {
+    pub(crate) fn jittered(&mut self, ns: u64) -> u64 {
         let factor = self.jitter[(self.rng.next_u64() >> 56) as usize];
         (ns as f64 * factor) as u64
     }
 
     /// An exponential draw with that mean.
-    fn exponential(&mut self, mean: u64) -> u64 {
+    pub(crate) fn exponential(&mut self, mean: u64) -> u64 {
         let uniform = ((self.rng.next_u64() >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
         (-libm::log(uniform) * mean as f64) as u64
     }
 
-    fn noise_interval(&mut self) -> u64 {
+    pub(crate) fn noise_interval(&mut self) -> u64 {
         let tasks = self.cpus.len().div_ceil(CPUS_PER_BACKGROUND_TASK) as u64;
         self.now + 1 + self.exponential(self.costs.noise_interval * tasks)
     }
 
-    // ---- time keeping ------------------------------------------------------------------------------------------------
+    // ---- time keeping ----------------------------------------------------------------------------------------------------
 
     /// Accounts the CPU's time up to now.
     #[inline]
@@ -354,7 +354,7 @@ impl<'a, O: Observer> Sim<'a, O> {
         }
     }
 
-    // ---- work events -------------------------------------------------------------------------------------------------
+    // ---- work events -----------------------------------------------------------------------------------------------------
 
     fn work(&mut self, c: usize) {
         match self.cpus[c].phase {
@@ -384,7 +384,7 @@ impl<'a, O: Observer> Sim<'a, O> {
         self.set_timer();
     }
 
-    fn set_timer(&mut self) {
+    pub(crate) fn set_timer(&mut self) {
         let time = self.timers.peek().map_or(NEVER, |&Reverse((time, _))| time);
         let slot = 3 * self.cpus.len();
         self.heap.set(slot, time);
@@ -410,10 +410,16 @@ impl<'a, O: Observer> Sim<'a, O> {
         }
     }
 
-    /// Samples group purity; the measured stretch only.
+    /// Samples group purity (in the measured stretch), and sees whether the program can still go on: its tasks have no timers,
+    /// so once all sleep only each other could wake them.
     fn sample(&mut self) {
         let (slot, jiffy) = (self.sample_slot(), self.tuning.jiffy);
         self.heap.set(slot, self.now + jiffy);
+        let program = &self.tasks[..self.program_tasks];
+        if program.iter().all(|task| matches!(task.run, Run::New | Run::Sleeping | Run::Dead)) {
+            self.error = Some(SimError::Deadlock { waiting: self.alive, at_ms: self.now / 1_000_000 });
+            return;
+        }
         if self.started.is_none() || self.stopped.is_some() {
             return;
         }
@@ -437,585 +443,7 @@ impl<'a, O: Observer> Sim<'a, O> {
         }
     }
 
-    // ---- interrupts --------------------------------------------------------------------------------------------------
-
-    /// Sends an interrupt for `flag` from one CPU to another.
-    pub fn send_ipi(&mut self, from: usize, to: usize, flag: u8) {
-        self.cpus[to].ipi |= flag;
-        let arrival = self.now + self.costs.ipi_latency[self.dist(from, to)];
-        let slot = self.ipi_slot(to);
-        self.heap.set_min(slot, arrival.max(self.now + 1));
-    }
-
-    fn interrupt(&mut self, c: usize) {
-        match self.cpus[c].phase {
-            Phase::Idle => self.leave_idle(c, 0),
-            // Interrupts are off until the switch is done; the end of idle exit handles them itself.
-            Phase::Switching | Phase::IdleExit => {
-                let (slot, end) = (self.ipi_slot(c), self.heap.time(c));
-                self.heap.set(slot, end + 1);
-            }
-            Phase::Running | Phase::Spinning => {
-                let flags = std::mem::take(&mut self.cpus[c].ipi);
-                let queued = self.cpus[c].wake_list.len() as u64;
-                let ns = self.costs.irq + queued * self.costs.enqueue;
-                self.steal(c, Mechanism::Interrupt, ns);
-                self.take_wake_list(c);
-                if flags & ipi::PUSH != 0 {
-                    self.cpus[c].need_resched = true;
-                }
-                self.preempt_if_asked(c);
-            }
-        }
-    }
-
-    /// Begins to leave the idle state.
-    fn leave_idle(&mut self, c: usize, lines: u64) {
-        if self.cpus[c].phase != Phase::Idle {
-            return;
-        }
-        self.charge(c);
-        let exit = if lines > 0 { lines } else { self.costs.idle_exit };
-        let cpu = &mut self.cpus[c];
-        cpu.phase = Phase::IdleExit;
-        cpu.mechanism = Mechanism::Interrupt;
-        self.heap.set(c, self.now + exit.max(1));
-    }
-
-    /// Makes an idle CPU look at its queue: through its flag if it polls, else by interrupt.
-    pub fn kick_idle(&mut self, from: usize, c: usize) {
-        self.cpus[c].need_resched = true;
-        if self.cpus[c].phase != Phase::Idle {
-            return;
-        }
-        if self.costs.idle_polling {
-            let lines = self.costs.line[self.dist(from, c)] + self.costs.irq;
-            self.leave_idle(c, lines);
-        } else {
-            self.send_ipi(from, c, ipi::RESCHED);
-        }
-    }
-
-    /// Enqueues what others have put on the CPU's wake list.
-    fn take_wake_list(&mut self, c: usize) {
-        if self.cpus[c].wake_list.is_empty() {
-            return;
-        }
-        let list = std::mem::take(&mut self.cpus[c].wake_list);
-        for &p in &list {
-            self.activate_wakeup(p as usize, c, c);
-        }
-        let mut list = list;
-        list.clear();
-        self.cpus[c].wake_list = list;
-        self.refresh_idle(c);
-    }
-
-    /// `preempt_schedule_irq`, or what a return to user mode does: leave the CPU if asked and if the place allows it.
-    fn preempt_if_asked(&mut self, c: usize) {
-        if !self.cpus[c].need_resched || self.cpus[c].curr == NONE {
-            return;
-        }
-        match self.cpus[c].phase {
-            Phase::Spinning => self.stop_spinning(c),
-            Phase::Running => {
-                let user = matches!(
-                    self.tasks[self.cpus[c].curr as usize].stage,
-                    Stage::Compute | Stage::Memory | Stage::NoiseSleep
-                );
-                let atomic = matches!(
-                    self.tasks[self.cpus[c].curr as usize].stage,
-                    Stage::WakeSelect(_) | Stage::WakeEnqueue(..) | Stage::WakeIpi(..) | Stage::WakeNext
-                );
-                if user || (self.tuning.preempt && !atomic) {
-                    self.preempt(c);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// Takes the running task off in the middle of its segment.
-    fn preempt(&mut self, c: usize) {
-        let t = self.cpus[c].curr as usize;
-        let end = self.heap.time(c);
-        if end != NEVER && end > self.now && self.tasks[t].stage != Stage::Memory {
-            self.charge(c);
-            self.tasks[t].remaining = end - self.now;
-        }
-        self.schedule(c, 0);
-    }
-
-    // ---- ticks -------------------------------------------------------------------------------------------------------
-
-    fn start_tick(&mut self, c: usize) {
-        let slot = self.tick_slot(c);
-        if self.heap.time(slot) == NEVER {
-            let (jiffy, offset) = (self.tuning.jiffy, self.cpus[c].tick_offset);
-            let since = (self.now + jiffy - offset) % jiffy;
-            self.heap.set(slot, self.now + jiffy - since);
-        }
-    }
-
-    fn tick(&mut self, c: usize) {
-        if self.cpus[c].curr == NONE && self.cpus[c].nr_running == 0 {
-            return;
-        }
-        let slot = self.tick_slot(c);
-        self.heap.set(slot, self.now + self.tuning.jiffy);
-        self.busy_again(c);
-        let tick = self.costs.tick;
-        self.steal(c, Mechanism::Tick, tick);
-        if self.cpus[c].curr != NONE {
-            self.update_curr(c);
-            self.tick_preempt(c);
-        }
-        self.balance_tick(c);
-        self.preempt_if_asked(c);
-    }
-
-    /// The first busy tick after idling (`nohz_balance_exit_idle`).
-    fn busy_again(&mut self, c: usize) {
-        if std::mem::take(&mut self.cpus[c].tick_stopped) {
-            self.nohz.remove(CpuId::from(c));
-            let llc = self.setup.tree.cached[c].llc_index as usize;
-            self.llcs[llc].nr_busy += 1;
-        }
-    }
-
-    // ---- the scheduler -----------------------------------------------------------------------------------------------
-
-    /// `__schedule`: puts the current task back or lets it go, picks the next one, begins the switch. `balance` is time
-    /// already spent on balancing for others.
-    pub fn schedule(&mut self, c: usize, mut balance: u64) {
-        self.charge(c);
-        let prev = self.cpus[c].curr;
-        if prev != NONE {
-            self.update_curr(c);
-            if self.tasks[prev as usize].run == Run::Running {
-                self.put_back(c, prev as usize);
-            }
-            self.cpus[c].phase = Phase::Switching;
-            if self.tasks[prev as usize].stage == Stage::Memory {
-                self.memory_stops(c, prev as usize);
-            }
-        }
-        self.cpus[c].need_resched = false;
-        self.cpus[c].curr = NONE;
-        // The stopper comes before all: it runs as if idle, then this is called again.
-        let mut next = NONE;
-        if self.cpus[c].push_to == NONE {
-            if self.cpus[c].nr_running == 0 {
-                balance += self.newidle_balance(c);
-            }
-            next = self.pick(c);
-        }
-        let mut ns = if prev == NONE { 0 } else { self.costs.switch_out };
-        if next != NONE {
-            self.set_next(c, next as usize);
-            if next != prev {
-                ns += self.costs.switch_in;
-            }
-        }
-        if next != prev {
-            self.counts.switches += 1;
-            self.observer.switch(self.now, CpuId::from(c), prev, next);
-        }
-        let cpu = &mut self.cpus[c];
-        cpu.leaving = if prev == next { NONE } else { prev };
-        cpu.phase = Phase::Switching;
-        cpu.mechanism = Mechanism::Switch;
-        cpu.portions.clear();
-        cpu.portions.push(Mechanism::Balance, balance);
-        cpu.accounted = self.now;
-        self.heap.set(c, self.now + (ns + balance).max(1));
-        self.refresh_idle(c);
-        if prev != NONE && prev != next && self.tasks[prev as usize].stage == Stage::PipeHold {
-            let channel = self.tasks[prev as usize].channel as usize;
-            self.spinners_to_sleep(channel);
-        }
-    }
-
-    fn finish_switch(&mut self, c: usize) {
-        self.charge(c);
-        let leaving = std::mem::replace(&mut self.cpus[c].leaving, NONE);
-        if leaving != NONE {
-            self.tasks[leaving as usize].on_cpu = false;
-        }
-        if self.cpus[c].push_to != NONE {
-            self.push_running(c);
-            return self.schedule(c, 0);
-        }
-        if self.cpus[c].curr == NONE {
-            if self.cpus[c].need_resched || self.cpus[c].nr_running > 0 {
-                return self.schedule(c, 0);
-            }
-            return self.enter_idle(c);
-        }
-        if self.cpus[c].need_resched {
-            return self.schedule(c, 0);
-        }
-        self.start_tick(c);
-        let t = self.cpus[c].curr as usize;
-        self.cpus[c].phase = Phase::Running;
-        match std::mem::take(&mut self.tasks[t].remaining) {
-            0 => self.advance(c),
-            remaining => {
-                let mechanism = mechanism_of(self.tasks[t].stage);
-                self.segment(c, remaining, mechanism, 0);
-            }
-        }
-    }
-
-    fn enter_idle(&mut self, c: usize) {
-        let cpu = &mut self.cpus[c];
-        cpu.phase = Phase::Idle;
-        cpu.mechanism = Mechanism::Idle;
-        cpu.portions.clear();
-        let slot = self.tick_slot(c);
-        self.heap.clear(slot);
-        if !std::mem::replace(&mut self.cpus[c].tick_stopped, true) {
-            self.nohz.insert(CpuId::from(c));
-            let llc = self.setup.tree.cached[c].llc_index as usize;
-            self.llcs[llc].nr_busy -= 1;
-        }
-        self.note_idle_core(c);
-    }
-
-    /// `__update_idle_core`: a core whose other threads idle sets its LLC's hint.
-    fn note_idle_core(&mut self, c: usize) {
-        let tree = self.setup.tree;
-        if !tree.smt_active {
-            return;
-        }
-        let llc = tree.cached[c].llc_index as usize;
-        if self.llcs[llc].has_idle_cores {
-            return;
-        }
-        let others_idle = tree.span(tree.smt[c]).iter().all(|cpu| cpu.index() == c || self.idle.contains(cpu));
-        self.llcs[llc].has_idle_cores = others_idle;
-    }
-
-    /// Keeps the idle bitmap: current is idle, nothing queued, nothing pending.
-    #[inline]
-    pub fn refresh_idle(&mut self, c: usize) {
-        let cpu = &self.cpus[c];
-        let idle = cpu.curr == NONE && cpu.nr_running == 0 && cpu.wake_list.is_empty();
-        let bit = 1u64 << (c % 64);
-        let word = &mut self.idle.words_mut()[c / 64];
-        if idle { *word |= bit } else { *word &= !bit }
-    }
-
-    /// The current task goes to sleep (or dies) and continues in `stage` when it is woken.
-    pub(crate) fn block(&mut self, c: usize, stage: Stage, run: Run) {
-        let t = self.cpus[c].curr as usize;
-        self.tasks[t].stage = stage;
-        self.update_curr(c);
-        self.tasks[t].run = run;
-        self.dequeue_current(c, t);
-        self.schedule(c, 0);
-    }
-
-    // ---- tasks -------------------------------------------------------------------------------------------------------
-
-    /// The current task's segment is over: act on it, until the next segment has begun or the task has left the CPU.
-    fn advance(&mut self, c: usize) {
-        let t = self.cpus[c].curr as usize;
-        loop {
-            match self.tasks[t].stage {
-                Stage::Next => {
-                    if self.cpus[c].need_resched {
-                        return self.schedule(c, 0);
-                    }
-                    if self.fetch(c, t) {
-                        return;
-                    }
-                }
-                Stage::Compute => self.tasks[t].stage = Stage::Next,
-                Stage::Memory => {
-                    if self.memory_continues(c, t) {
-                        return;
-                    }
-                    self.tasks[t].stage = Stage::Next;
-                }
-                Stage::PipeEnter => self.tasks[t].stage = Stage::PipeAcquire,
-                Stage::PipeAcquire | Stage::PipeAcquireSlow | Stage::PipeAcquireFirst => return self.acquire(c, t),
-                Stage::PipeHold => {
-                    if self.pipe_done(c, t) {
-                        return;
-                    }
-                }
-                Stage::PipeWait | Stage::PipeWoken => {
-                    self.tasks[t].woken = true;
-                    let pipe = &self.pipes[self.tasks[t].channel as usize];
-                    if if self.tasks[t].writes { !pipe.ring_full() } else { pipe.len > 0 } {
-                        self.tasks[t].stage = Stage::PipeAcquire;
-                    } else {
-                        return self.pipe_sleep(c, t);
-                    }
-                }
-                Stage::WakeSelect(p) => return self.wake_select(c, t, p as usize),
-                Stage::WakeEnqueue(p, cpu) => {
-                    self.activate_wakeup(p as usize, cpu as usize, c);
-                    if self.next_wake(c, t) {
-                        return;
-                    }
-                }
-                Stage::WakeNext => {
-                    if self.next_wake(c, t) {
-                        return;
-                    }
-                }
-                Stage::WakeIpi(p, cpu) => {
-                    self.queue_wake(p, cpu as usize, c);
-                    if self.next_wake(c, t) {
-                        return;
-                    }
-                }
-                Stage::GateWait(gate) => {
-                    if self.gates[gate as usize].open {
-                        self.tasks[t].stage = Stage::Next;
-                    } else {
-                        self.gates[gate as usize].waiters.push(t as u32);
-                        return self.block(c, Stage::GateWait(gate), Run::Sleeping);
-                    }
-                }
-                Stage::GateOpen(gate) => {
-                    self.gates[gate as usize].open = true;
-                    self.tasks[t].wakes[0] = Some(Wake::Gate(gate));
-                    self.tasks[t].then = Stage::Next;
-                    if self.next_wake(c, t) {
-                        return;
-                    }
-                }
-                Stage::Spawn(child) => {
-                    self.fork(c, t, child as usize);
-                    self.tasks[t].stage = Stage::Next;
-                }
-                Stage::Exec => {
-                    self.tasks[t].stage = Stage::Next;
-                    if self.exec(c, t) {
-                        return;
-                    }
-                }
-                Stage::Join(child) => {
-                    if self.tasks[child as usize].finished != 0 {
-                        self.tasks[t].stage = Stage::Next;
-                    } else {
-                        self.tasks[child as usize].joiner = t as u32;
-                        return self.block(c, Stage::Join(child), Run::Sleeping);
-                    }
-                }
-                Stage::Exit => {
-                    self.tasks[t].finished = self.now;
-                    let joiner = self.tasks[t].joiner;
-                    self.tasks[t].wakes[0] = (joiner != NONE).then_some(Wake::Joiner(joiner));
-                    self.tasks[t].then = Stage::Gone;
-                    if self.next_wake(c, t) {
-                        return;
-                    }
-                }
-                Stage::Gone => {
-                    if t < self.program_tasks {
-                        self.alive -= 1;
-                    }
-                    return self.block(c, Stage::Gone, Run::Dead);
-                }
-                Stage::NoiseSleep => {
-                    let wake = self.noise_interval();
-                    self.timers.push(Reverse((wake, t as u32)));
-                    self.set_timer();
-                    return self.block(c, Stage::NoiseRun, Run::Sleeping);
-                }
-                Stage::NoiseRun => {
-                    let ns = 1 + self.exponential(self.costs.noise_time);
-                    self.tasks[t].stage = Stage::NoiseSleep;
-                    return self.segment(c, ns, Mechanism::Compute, 0);
-                }
-            }
-        }
-    }
-
-    /// Takes the next op. True when a segment has begun.
-    #[inline]
-    fn fetch(&mut self, c: usize, t: usize) -> bool {
-        let task = &mut self.tasks[t];
-        let script = &self.setup.program.scripts[task.script as usize].ops;
-        let Some(&op) = script.get(task.op as usize) else {
-            task.stage = Stage::Exit;
-            let ns = self.costs.exit;
-            self.segment(c, ns, Mechanism::Kernel, 0);
-            return true;
-        };
-        task.op += 1;
-        let (stage, ns, mechanism) = match op {
-            Op::Send { channel } => {
-                task.channel = channel.0;
-                task.writes = true;
-                task.woken = false;
-                (Stage::PipeEnter, self.costs.write_outside, Mechanism::Kernel)
-            }
-            Op::Receive { channel } => {
-                task.channel = channel.0;
-                task.writes = false;
-                task.woken = false;
-                (Stage::PipeEnter, self.costs.read_outside, Mechanism::Kernel)
-            }
-            Op::Repeat { to, times, counter } => {
-                let count = &mut task.counters[usize::from(counter)];
-                *count += 1;
-                if *count < times {
-                    task.op = to;
-                } else {
-                    *count = 0;
-                }
-                return false;
-            }
-            Op::Compute { ns } => (Stage::Compute, ns, Mechanism::Compute),
-            Op::Memory { profile, kilo_instructions } => {
-                task.stage = Stage::Memory;
-                task.profile = profile.0;
-                task.memory_left = kilo_instructions as f64;
-                return self.memory_continues(c, t);
-            }
-            Op::Wait { gate } => (Stage::GateWait(gate.0), self.costs.syscall, Mechanism::Kernel),
-            Op::Open { gate } => (Stage::GateOpen(gate.0), self.costs.syscall, Mechanism::Kernel),
-            Op::Spawn { task: child } => (Stage::Spawn(child.0), self.costs.fork, Mechanism::Kernel),
-            Op::Exec => (Stage::Exec, self.costs.fork, Mechanism::Kernel),
-            Op::Join { task: child } => (Stage::Join(child.0), self.costs.syscall, Mechanism::Kernel),
-            Op::Start => {
-                self.start_measuring();
-                return false;
-            }
-            Op::Stop => {
-                self.stop_measuring();
-                return false;
-            }
-        };
-        self.tasks[t].stage = stage;
-        let ns = self.jittered(ns);
-        self.segment(c, ns, mechanism, 0);
-        true
-    }
-
-    // ---- pipes -------------------------------------------------------------------------------------------------------
-
-    /// The task's operation can go on without sleeping.
-    #[inline]
-    fn pipe_ready(&self, t: usize) -> bool {
-        let task = &self.tasks[t];
-        let pipe = &self.pipes[task.channel as usize];
-        if task.writes { pipe.has_room() } else { pipe.len > 0 }
-    }
-
-    fn pipe_sleep(&mut self, c: usize, t: usize) {
-        let (channel, writes) = (self.tasks[t].channel as usize, self.tasks[t].writes);
-        let pipe = &mut self.pipes[channel];
-        let waiters = if writes { &mut pipe.writers } else { &mut pipe.readers };
-        waiters.push_back(t as u32);
-        self.block(c, Stage::PipeWoken, Run::Sleeping);
-    }
-
-    /// `mutex_lock`: take it, spin on a running owner, or sleep.
-    fn acquire(&mut self, c: usize, t: usize) {
-        let channel = self.tasks[t].channel as usize;
-        let stage = self.tasks[t].stage;
-        let first = stage == Stage::PipeAcquireFirst;
-        let mutex = &mut self.pipes[channel].mutex;
-        if mutex.owner == t as u32 {
-            return self.begin_hold(c, t, 0);
-        }
-        if mutex.owner == NONE {
-            mutex.owner = t as u32;
-            if first {
-                mutex.sleepers.retain(|&sleeper| sleeper != t as u32);
-                mutex.handoff = false;
-            }
-            return self.begin_hold(c, t, 0);
-        }
-        let owner = mutex.owner as usize;
-        let spin =
-            stage != Stage::PipeAcquireSlow && !self.cpus[c].need_resched && self.tasks[owner].run == Run::Running;
-        let mutex = &mut self.pipes[channel].mutex;
-        if first {
-            mutex.handoff = true;
-        }
-        if spin {
-            if first {
-                mutex.spinners.push_front(t as u32)
-            } else {
-                mutex.spinners.push_back(t as u32)
-            }
-            self.charge(c);
-            let cpu = &mut self.cpus[c];
-            cpu.phase = Phase::Spinning;
-            cpu.mechanism = Mechanism::LockSpin;
-            self.heap.clear(c);
-            return;
-        }
-        if !first {
-            mutex.sleepers.push_back(t as u32);
-        }
-        self.block(c, Stage::PipeAcquireFirst, Run::Sleeping);
-    }
-
-    /// The mutex is ours: look at the ring and do the locked part.
-    #[inline]
-    pub(crate) fn begin_hold(&mut self, c: usize, t: usize, lines: u64) {
-        let (channel, writes) = (self.tasks[t].channel as usize, self.tasks[t].writes);
-        let pipe = &mut self.pipes[channel];
-        let last = std::mem::replace(&mut pipe.last_cpu, c as u32);
-        let (edge, ready) = if writes { (pipe.len == 0, pipe.has_room()) } else { (pipe.ring_full(), pipe.len > 0) };
-        let transfer = if last == NONE { 0 } else { self.costs.pipe_lines[self.dist(c, last as usize)] };
-        let ns = match (ready, writes) {
-            (false, _) => self.costs.probe,
-            (true, true) => self.costs.write_locked,
-            (true, false) => self.costs.read_locked,
-        };
-        self.tasks[t].edge = edge;
-        self.tasks[t].stage = Stage::PipeHold;
-        let ns = self.jittered(ns);
-        self.segment(c, ns, Mechanism::Kernel, transfer + lines);
-    }
-
-    /// The locked part is done: the message moves, the mutex is released, whoever must be woken is noted. True when a
-    /// segment has begun.
-    #[inline]
-    fn pipe_done(&mut self, c: usize, t: usize) -> bool {
-        let (channel, writes, edge, woken) = {
-            let task = &self.tasks[t];
-            (task.channel as usize, task.writes, task.edge, task.woken)
-        };
-        let ready = self.pipe_ready(t);
-        let pipe = &mut self.pipes[channel];
-        let (mut reader, mut writer) = (false, false);
-        if writes {
-            if ready {
-                pipe.push();
-                writer = woken && !pipe.ring_full();
-            }
-            reader = edge;
-        } else if ready {
-            let emptied = pipe.pop();
-            writer = match self.setup.kernel.pipe_writer_wake {
-                PipeWriterWake::EveryFullRead => edge,
-                PipeWriterWake::FreedSlot => edge && emptied,
-            };
-        }
-        let reader = (reader && !pipe.readers.is_empty()).then_some(Wake::Reader(channel as u32));
-        let writer = (writer && !pipe.writers.is_empty()).then_some(Wake::Writer(channel as u32));
-        let sleeper = self.release(c, channel);
-        let task = &mut self.tasks[t];
-        task.then = if ready { Stage::Next } else { Stage::PipeWait };
-        if sleeper.is_none() && reader.is_none() && writer.is_none() {
-            task.stage = task.then;
-            return false;
-        }
-        task.wakes = [writer, reader, sleeper, None];
-        self.next_wake(c, t)
-    }
-
-    // ---- measuring ---------------------------------------------------------------------------------------------------
+    // ---- measuring -------------------------------------------------------------------------------------------------------
 
     fn charge_all(&mut self) {
         for c in 0..self.cpus.len() {
@@ -1023,7 +451,7 @@ impl<'a, O: Observer> Sim<'a, O> {
         }
     }
 
-    fn start_measuring(&mut self) {
+    pub(crate) fn start_measuring(&mut self) {
         self.charge_all();
         self.cpus.iter_mut().for_each(|cpu| cpu.totals = [0; Mechanism::COUNT]);
         let placed = vec![[0; Distance::COUNT]; self.counts.wakes.placed.len()];
@@ -1031,7 +459,7 @@ impl<'a, O: Observer> Sim<'a, O> {
         self.started = Some(self.now);
     }
 
-    fn stop_measuring(&mut self) {
+    pub(crate) fn stop_measuring(&mut self) {
         self.charge_all();
         let mut cpu_ns = [0; Mechanism::COUNT];
         for cpu in self.affinities[0].iter() {
@@ -1081,14 +509,6 @@ impl<'a, O: Observer> Sim<'a, O> {
                 .collect(),
             events: self.events,
         })
-    }
-}
-
-/// What a task's segment is, when it resumes one that was cut.
-fn mechanism_of(stage: Stage) -> Mechanism {
-    match stage {
-        Stage::Compute | Stage::Memory | Stage::NoiseSleep => Mechanism::Compute,
-        _ => Mechanism::Kernel,
     }
 }
 

@@ -258,66 +258,6 @@ impl<O: Observer> Sim<'_, O> {
         cpu.wake_avg_idle = cpu.avg_idle / 2;
         cpu.idle_stamp = 0;
     }
-
-    // ---- the mutex ---------------------------------------------------------------------------------------------------
-
-    /// `mutex_unlock` by the task on `c`: hands over if asked to, lets the first spinner have it, and tells whom to wake.
-    pub(crate) fn release(&mut self, c: usize, channel: usize) -> Option<Wake> {
-        let mutex = &mut self.pipes[channel].mutex;
-        mutex.owner = NONE;
-        let first = mutex.sleepers.front().copied();
-        if let Some(first) = first.filter(|_| mutex.handoff) {
-            mutex.sleepers.pop_front();
-            mutex.handoff = false;
-            mutex.owner = first;
-            if mutex.spinners.front() == Some(&first) {
-                mutex.spinners.pop_front();
-                self.grant(c, first as usize);
-                return None;
-            }
-            return Some(Wake::MutexSleeper(first, channel as u32));
-        }
-        if let Some(next) = mutex.spinners.pop_front() {
-            mutex.owner = next;
-            mutex.sleepers.retain(|&sleeper| sleeper != next);
-            self.grant(c, next as usize);
-        }
-        first.map(|first| Wake::MutexSleeper(first, channel as u32))
-    }
-
-    /// A spinner sees that the mutex is its own: one line later it goes on.
-    fn grant(&mut self, from: usize, t: usize) {
-        let c = self.tasks[t].cpu as usize;
-        let line = self.costs.line[self.dist(from, c)];
-        self.begin_hold(c, t, line);
-    }
-
-    /// A spinner must leave its CPU: it will queue for the mutex without spinning again.
-    pub(crate) fn stop_spinning(&mut self, c: usize) {
-        let t = self.cpus[c].curr as usize;
-        self.leave_spinners(t);
-        self.schedule(c, 0);
-    }
-
-    fn leave_spinners(&mut self, t: usize) {
-        let mutex = &mut self.pipes[self.tasks[t].channel as usize].mutex;
-        mutex.spinners.retain(|&spinner| spinner != t as u32);
-        let first = mutex.sleepers.contains(&(t as u32));
-        self.tasks[t].stage = if first { Stage::PipeAcquireFirst } else { Stage::PipeAcquireSlow };
-    }
-
-    /// The owner has left its CPU: its spinners queue up and sleep.
-    pub(crate) fn spinners_to_sleep(&mut self, channel: usize) {
-        while let Some(&t) = self.pipes[channel].mutex.spinners.front() {
-            let c = self.tasks[t as usize].cpu as usize;
-            self.charge(c);
-            self.leave_spinners(t as usize);
-            if self.tasks[t as usize].stage == Stage::PipeAcquireSlow {
-                self.pipes[channel].mutex.sleepers.push_back(t);
-            }
-            self.block(c, Stage::PipeAcquireFirst, Run::Sleeping);
-        }
-    }
 }
 
 /// A policy's view of the simulated machine.

@@ -1,0 +1,149 @@
+//! `__schedule` and what surrounds it: the switch from one task to the next, entering idle, blocking.
+
+use huddle_machine::CpuId;
+
+use crate::Observer;
+use crate::report::Mechanism;
+use crate::sim::Sim;
+use crate::state::{NONE, Phase, Run, Stage};
+
+impl<O: Observer> Sim<'_, O> {
+    /// `__schedule`: puts the current task back or lets it go, picks the next one, begins the switch. `balance` is time
+    /// already spent on balancing for others.
+    pub(crate) fn schedule(&mut self, c: usize, mut balance: u64) {
+        self.charge(c);
+        let prev = self.cpus[c].curr;
+        if prev != NONE {
+            self.update_curr(c);
+            if self.tasks[prev as usize].run == Run::Running {
+                self.put_back(c, prev as usize);
+            }
+            self.cpus[c].phase = Phase::Switching;
+            if self.tasks[prev as usize].stage == Stage::Memory {
+                self.memory_stops(c, prev as usize);
+            }
+        }
+        self.cpus[c].need_resched = false;
+        self.cpus[c].curr = NONE;
+        // The stopper comes before all: it runs as if idle, then this is called again.
+        let mut next = NONE;
+        if self.cpus[c].push_to == NONE {
+            if self.cpus[c].nr_running == 0 {
+                balance += self.newidle_balance(c);
+            }
+            next = self.pick(c);
+        }
+        let mut ns = if prev == NONE { 0 } else { self.costs.switch_out };
+        if next != NONE {
+            self.set_next(c, next as usize);
+            if next != prev {
+                ns += self.costs.switch_in;
+            }
+        }
+        if next != prev {
+            self.counts.switches += 1;
+            self.observer.switch(self.now, CpuId::from(c), prev, next);
+        }
+        let cpu = &mut self.cpus[c];
+        cpu.leaving = if prev == next { NONE } else { prev };
+        cpu.phase = Phase::Switching;
+        cpu.mechanism = Mechanism::Switch;
+        cpu.portions.clear();
+        cpu.portions.push(Mechanism::Balance, balance);
+        cpu.accounted = self.now;
+        self.heap.set(c, self.now + (ns + balance).max(1));
+        self.refresh_idle(c);
+        if prev != NONE && prev != next && self.tasks[prev as usize].stage == Stage::PipeHold {
+            let channel = self.tasks[prev as usize].channel as usize;
+            self.spinners_to_sleep(channel);
+        }
+    }
+
+    pub(crate) fn finish_switch(&mut self, c: usize) {
+        self.charge(c);
+        let leaving = std::mem::replace(&mut self.cpus[c].leaving, NONE);
+        if leaving != NONE {
+            self.tasks[leaving as usize].on_cpu = false;
+        }
+        if self.cpus[c].push_to != NONE {
+            self.push_running(c);
+            return self.schedule(c, 0);
+        }
+        if self.cpus[c].curr == NONE {
+            if self.cpus[c].need_resched || self.cpus[c].nr_running > 0 {
+                return self.schedule(c, 0);
+            }
+            return self.enter_idle(c);
+        }
+        if self.cpus[c].need_resched {
+            return self.schedule(c, 0);
+        }
+        self.start_tick(c);
+        let t = self.cpus[c].curr as usize;
+        self.cpus[c].phase = Phase::Running;
+        match std::mem::take(&mut self.tasks[t].remaining) {
+            0 => self.advance(c),
+            remaining => {
+                let mechanism = mechanism_of(self.tasks[t].stage);
+                self.segment(c, remaining, mechanism, 0);
+            }
+        }
+    }
+
+    pub(crate) fn enter_idle(&mut self, c: usize) {
+        let cpu = &mut self.cpus[c];
+        cpu.phase = Phase::Idle;
+        cpu.mechanism = Mechanism::Idle;
+        cpu.portions.clear();
+        let slot = self.tick_slot(c);
+        self.heap.clear(slot);
+        if !std::mem::replace(&mut self.cpus[c].tick_stopped, true) {
+            self.nohz.insert(CpuId::from(c));
+            let llc = self.setup.tree.cached[c].llc_index as usize;
+            self.llcs[llc].nr_busy -= 1;
+        }
+        self.note_idle_core(c);
+    }
+
+    /// `__update_idle_core`: a core whose other threads idle sets its LLC's hint.
+    pub(crate) fn note_idle_core(&mut self, c: usize) {
+        let tree = self.setup.tree;
+        if !tree.smt_active {
+            return;
+        }
+        let llc = tree.cached[c].llc_index as usize;
+        if self.llcs[llc].has_idle_cores {
+            return;
+        }
+        let others_idle = tree.span(tree.smt[c]).iter().all(|cpu| cpu.index() == c || self.idle.contains(cpu));
+        self.llcs[llc].has_idle_cores = others_idle;
+    }
+
+    /// Keeps the idle bitmap: current is idle, nothing queued, nothing pending.
+    #[inline]
+    pub(crate) fn refresh_idle(&mut self, c: usize) {
+        let cpu = &self.cpus[c];
+        let idle = cpu.curr == NONE && cpu.nr_running == 0 && cpu.wake_list.is_empty();
+        let bit = 1u64 << (c % 64);
+        let word = &mut self.idle.words_mut()[c / 64];
+        if idle { *word |= bit } else { *word &= !bit }
+    }
+
+    /// The current task goes to sleep (or dies) and continues in `stage` when it is woken.
+    pub(crate) fn block(&mut self, c: usize, stage: Stage, run: Run) {
+        let t = self.cpus[c].curr as usize;
+        self.tasks[t].stage = stage;
+        self.update_curr(c);
+        self.tasks[t].run = run;
+        self.dequeue_current(c, t);
+        self.schedule(c, 0);
+    }
+}
+
+/// What a task's segment is, when it resumes one that was cut.
+fn mechanism_of(stage: Stage) -> Mechanism {
+    match stage {
+        Stage::Compute | Stage::Memory | Stage::NoiseSleep => Mechanism::Compute,
+        _ => Mechanism::Kernel,
+    }
+}

@@ -1,0 +1,192 @@
+//! A task's walk through its script: each stage's segment over, what comes next.
+
+use std::cmp::Reverse;
+
+use huddle_program::Op;
+
+use crate::Observer;
+use crate::report::Mechanism;
+use crate::sim::Sim;
+use crate::state::{NONE, Run, Stage, Wake};
+
+impl<O: Observer> Sim<'_, O> {
+    /// The current task's segment is over: act on it, until the next segment has begun or the task has left the CPU.
+    pub(crate) fn advance(&mut self, c: usize) {
+        let t = self.cpus[c].curr as usize;
+        loop {
+            match self.tasks[t].stage {
+                Stage::Next => {
+                    if self.cpus[c].need_resched {
+                        return self.schedule(c, 0);
+                    }
+                    if self.fetch(c, t) {
+                        return;
+                    }
+                }
+                Stage::Compute => self.tasks[t].stage = Stage::Next,
+                Stage::Memory => {
+                    if self.memory_continues(c, t) {
+                        return;
+                    }
+                    self.tasks[t].stage = Stage::Next;
+                }
+                Stage::PipeEnter => self.tasks[t].stage = Stage::PipeAcquire,
+                Stage::PipeAcquire | Stage::PipeAcquireSlow | Stage::PipeAcquireFirst => return self.acquire(c, t),
+                Stage::PipeHold => {
+                    if self.pipe_done(c, t) {
+                        return;
+                    }
+                }
+                Stage::PipeWait | Stage::PipeWoken => {
+                    self.tasks[t].woken = true;
+                    let pipe = &self.pipes[self.tasks[t].channel as usize];
+                    if if self.tasks[t].writes { !pipe.ring_full() } else { pipe.len > 0 } {
+                        self.tasks[t].stage = Stage::PipeAcquire;
+                    } else {
+                        return self.pipe_sleep(c, t);
+                    }
+                }
+                Stage::WakeSelect(p) => return self.wake_select(c, t, p as usize),
+                Stage::WakeEnqueue(p, cpu) => {
+                    self.activate_wakeup(p as usize, cpu as usize, c);
+                    if self.next_wake(c, t) {
+                        return;
+                    }
+                }
+                Stage::WakeNext => {
+                    if self.next_wake(c, t) {
+                        return;
+                    }
+                }
+                Stage::WakeIpi(p, cpu) => {
+                    self.queue_wake(p, cpu as usize, c);
+                    if self.next_wake(c, t) {
+                        return;
+                    }
+                }
+                Stage::GateWait(gate) => {
+                    if self.gates[gate as usize].open {
+                        self.tasks[t].stage = Stage::Next;
+                    } else {
+                        self.gates[gate as usize].waiters.push(t as u32);
+                        return self.block(c, Stage::GateWait(gate), Run::Sleeping);
+                    }
+                }
+                Stage::GateOpen(gate) => {
+                    self.gates[gate as usize].open = true;
+                    self.tasks[t].wakes[0] = Some(Wake::Gate(gate));
+                    self.tasks[t].then = Stage::Next;
+                    if self.next_wake(c, t) {
+                        return;
+                    }
+                }
+                Stage::Spawn(child) => {
+                    self.fork(c, t, child as usize);
+                    self.tasks[t].stage = Stage::Next;
+                }
+                Stage::Exec => {
+                    self.tasks[t].stage = Stage::Next;
+                    if self.exec(c, t) {
+                        return;
+                    }
+                }
+                Stage::Join(child) => {
+                    if self.tasks[child as usize].finished != 0 {
+                        self.tasks[t].stage = Stage::Next;
+                    } else {
+                        self.tasks[child as usize].joiner = t as u32;
+                        return self.block(c, Stage::Join(child), Run::Sleeping);
+                    }
+                }
+                Stage::Exit => {
+                    self.tasks[t].finished = self.now;
+                    let joiner = self.tasks[t].joiner;
+                    self.tasks[t].wakes[0] = (joiner != NONE).then_some(Wake::Joiner(joiner));
+                    self.tasks[t].then = Stage::Gone;
+                    if self.next_wake(c, t) {
+                        return;
+                    }
+                }
+                Stage::Gone => {
+                    if t < self.program_tasks {
+                        self.alive -= 1;
+                    }
+                    return self.block(c, Stage::Gone, Run::Dead);
+                }
+                Stage::NoiseSleep => {
+                    let wake = self.noise_interval();
+                    self.timers.push(Reverse((wake, t as u32)));
+                    self.set_timer();
+                    return self.block(c, Stage::NoiseRun, Run::Sleeping);
+                }
+                Stage::NoiseRun => {
+                    let ns = 1 + self.exponential(self.costs.noise_time);
+                    self.tasks[t].stage = Stage::NoiseSleep;
+                    return self.segment(c, ns, Mechanism::Compute, 0);
+                }
+            }
+        }
+    }
+
+    /// Takes the next op. True when a segment has begun.
+    #[inline]
+    pub(crate) fn fetch(&mut self, c: usize, t: usize) -> bool {
+        let task = &mut self.tasks[t];
+        let script = &self.setup.program.scripts[task.script as usize].ops;
+        let Some(&op) = script.get(task.op as usize) else {
+            task.stage = Stage::Exit;
+            let ns = self.costs.exit;
+            self.segment(c, ns, Mechanism::Kernel, 0);
+            return true;
+        };
+        task.op += 1;
+        let (stage, ns, mechanism) = match op {
+            Op::Send { channel } => {
+                task.channel = channel.0;
+                task.writes = true;
+                task.woken = false;
+                (Stage::PipeEnter, self.costs.write_outside, Mechanism::Kernel)
+            }
+            Op::Receive { channel } => {
+                task.channel = channel.0;
+                task.writes = false;
+                task.woken = false;
+                (Stage::PipeEnter, self.costs.read_outside, Mechanism::Kernel)
+            }
+            Op::Repeat { to, times, counter } => {
+                let count = &mut task.counters[usize::from(counter)];
+                *count += 1;
+                if *count < times {
+                    task.op = to;
+                } else {
+                    *count = 0;
+                }
+                return false;
+            }
+            Op::Compute { ns } => (Stage::Compute, ns, Mechanism::Compute),
+            Op::Memory { profile, kilo_instructions } => {
+                task.stage = Stage::Memory;
+                task.profile = profile.0;
+                task.memory_left = kilo_instructions as f64;
+                return self.memory_continues(c, t);
+            }
+            Op::Wait { gate } => (Stage::GateWait(gate.0), self.costs.syscall, Mechanism::Kernel),
+            Op::Open { gate } => (Stage::GateOpen(gate.0), self.costs.syscall, Mechanism::Kernel),
+            Op::Spawn { task: child } => (Stage::Spawn(child.0), self.costs.fork, Mechanism::Kernel),
+            Op::Exec => (Stage::Exec, self.costs.fork, Mechanism::Kernel),
+            Op::Join { task: child } => (Stage::Join(child.0), self.costs.syscall, Mechanism::Kernel),
+            Op::Start => {
+                self.start_measuring();
+                return false;
+            }
+            Op::Stop => {
+                self.stop_measuring();
+                return false;
+            }
+        };
+        self.tasks[t].stage = stage;
+        let ns = self.jittered(ns);
+        self.segment(c, ns, mechanism, 0);
+        true
+    }
+}

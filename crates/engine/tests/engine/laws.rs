@@ -1,0 +1,130 @@
+//! Laws that hold in every run of hackbench, on machines and CPUs of many shapes.
+
+use huddle_domains::PipeWriterWake;
+use huddle_engine::Cause;
+use huddle_machine::Distance;
+
+use crate::world::{World, hackbench, machine};
+
+const POLICIES: [&str; 6] = [
+    "linux-5.9",
+    "linux-5.10",
+    "linux-5.14",
+    "linux-5.14-cluster",
+    "rfc2-cluster",
+    "rfc2-no-select-idle-cluster",
+];
+
+/// Runs hackbench and checks what must hold whatever the machine and the policy.
+fn lawful(world: &World, cpus: &str, groups: u32, loops: u64, seed: u64) {
+    let program = hackbench(groups, loops);
+    let (report, watch) = world.run(&program, cpus, &[], seed);
+    let workers = 40 * groups;
+    assert_eq!(report.messages, u64::from(groups) * 400 * loops + u64::from(workers), "messages and ready bytes");
+    for task in 1..=workers as usize {
+        let finished = report.finished_ns[task];
+        assert!(finished > 0 && finished <= report.measured_ns, "task {task} finished at {finished}");
+    }
+    assert!(report.purity.is_some());
+    // Nothing else runs when the gate opens and when the last task has been joined, so that each task placed on another
+    // CPU has moved there within the measured stretch.
+    for distance in Distance::ALL.into_iter().filter(|&distance| distance != Distance::SameCpu) {
+        let placed: u64 = report.wakes.placed.iter().map(|by| by[distance as usize]).sum();
+        let moved = report.migrations[Cause::WakeUp as usize][distance as usize];
+        assert_eq!(placed, moved, "placed and moved over the distance {}", distance.name());
+    }
+    // Each worker's ready byte finds main asleep or busy; each sender's first message finds a reader; nobody runs unseen.
+    for task in 0..=workers {
+        assert!(watch.ran(task, u64::MAX) > 0, "task {task} never ran");
+    }
+}
+
+#[test]
+fn kunpeng_one_node_under_every_policy() {
+    let machine = machine("kunpeng920:nodes=1");
+    for policy in POLICIES {
+        let world = World::new(&machine, policy);
+        for (groups, seed) in [(1, 1), (2, 2), (3, 3)] {
+            lawful(&world, "0-23", groups, 6, seed);
+        }
+    }
+}
+
+#[test]
+fn kunpeng_one_cpu_and_one_cluster() {
+    let machine = machine("kunpeng920:nodes=1");
+    for policy in ["linux-5.9", "rfc2-cluster"] {
+        let world = World::new(&machine, policy);
+        for seed in 0..3 {
+            lawful(&world, "5", 1, 8, seed);
+            lawful(&world, "4-7", 1, 8, seed);
+        }
+    }
+}
+
+#[test]
+fn kunpeng_two_of_four_nodes() {
+    let machine = machine("kunpeng920");
+    for policy in ["linux-5.9", "linux-5.14-cluster", "rfc2-cluster"] {
+        let world = World::new(&machine, policy);
+        for (groups, seed) in [(1, 1), (2, 2), (3, 3)] {
+            lawful(&world, "0-47", groups, 6, seed);
+        }
+    }
+}
+
+#[test]
+fn xeon_with_smt_whole_and_one_package() {
+    let machine = machine("xeon-2s44c88t");
+    for policy in ["linux-5.9", "linux-5.10", "linux-5.14"] {
+        let world = World::new(&machine, policy);
+        lawful(&world, "0-87", 3, 6, 1);
+        lawful(&world, "0-86", 1, 6, 2);
+        // Both threads of four cores.
+        lawful(&world, "0,2,4,6,44,46,48,50", 1, 6, 3);
+    }
+}
+
+#[test]
+fn jacobsville_with_and_without_the_cluster_level() {
+    let machine = machine("jacobsville");
+    for policy in ["linux-5.14", "linux-5.14-cluster"] {
+        let world = World::new(&machine, policy);
+        (0..4).for_each(|seed| lawful(&world, "0-23", 2, 6, seed));
+    }
+}
+
+#[test]
+fn preemptible_and_not_with_either_writer_wake_up_rule() {
+    let mut machine = machine("kunpeng920:nodes=1");
+    for preempt in [false, true] {
+        machine.config.preempt = preempt;
+        for rule in [PipeWriterWake::EveryFullRead, PipeWriterWake::FreedSlot] {
+            let world = World::with_kernel(&machine, "linux-5.9", |kernel| kernel.pipe_writer_wake = rule);
+            for (cpus, groups) in [("0-23", 2), ("0-3", 1)] {
+                (0..2).for_each(|seed| lawful(&world, cpus, groups, 10, seed));
+            }
+        }
+    }
+}
+
+#[test]
+fn one_node_is_pure_and_two_nodes_at_least_half() {
+    let one = World::new(&machine("kunpeng920:nodes=1"), "linux-5.9");
+    assert_eq!(one.run(&hackbench(2, 20), "0-23", &[], 1).0.purity, Some(1.0));
+    let two = World::new(&machine("kunpeng920"), "linux-5.9");
+    let purity = two.run(&hackbench(2, 20), "0-47", &[], 1).0.purity.unwrap();
+    assert!((0.5..1.0).contains(&purity), "{purity}");
+}
+
+#[test]
+fn a_program_bound_to_chosen_cpus_stays_there_and_no_wake_up_moves_it() {
+    let world = World::new(&machine("kunpeng920:nodes=1"), "linux-5.9");
+    let program = hackbench(1, 10);
+    // Worker n on CPU n % 24; the watch compares every event with that.
+    let pins: Vec<(u32, u32)> = (0..41).map(|task| (task, task % 24)).collect();
+    let (report, watch) = world.run(&program, "0-23", &pins, 1);
+    let moved = watch.moves.iter().filter(|moved| moved.task < 41 && moved.cause != Cause::Fork).count();
+    assert_eq!(moved, 0);
+    assert!(report.wakes.placed.last().unwrap().iter().sum::<u64>() > 40, "placed by the rule for bound tasks");
+}
