@@ -7,6 +7,7 @@ use crate::Observer;
 use crate::report::Mechanism;
 use crate::sim::Sim;
 use crate::state::{NONE, Phase, Run, Stage, Wake};
+use crate::wake::wait_lock;
 
 impl<O: Observer> Sim<'_, O> {
     /// The task's operation can go on without sleeping.
@@ -19,6 +20,11 @@ impl<O: Observer> Sim<'_, O> {
 
     pub(crate) fn pipe_sleep(&mut self, c: usize, t: usize) {
         let (channel, writes) = (self.tasks[t].channel as usize, self.tasks[t].writes);
+        let held = self.wait_locks[wait_lock(channel as u32, writes) as usize].saturating_sub(self.now);
+        if held > 0 {
+            // A waker holds the queue's lock; whether to sleep is looked at again after that.
+            return self.segment(c, held, Mechanism::LockSpin, 0);
+        }
         let pipe = &mut self.pipes[channel];
         let waiters = if writes { &mut pipe.writers } else { &mut pipe.readers };
         waiters.push_back(t as u32);

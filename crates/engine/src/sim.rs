@@ -60,6 +60,8 @@ pub(crate) struct Sim<'a, O: Observer> {
     pub tasks: Vec<Task>,
     pub pipes: Vec<Pipe>,
     pub gates: Vec<Gate>,
+    /// When each wait queue's lock is free again: readers and writers of each pipe.
+    pub wait_locks: Vec<u64>,
     /// Idle CPUs as placement sees them.
     pub idle: CpuSet,
     /// CPUs whose tick is stopped.
@@ -152,6 +154,7 @@ impl<'a, O: Observer> Sim<'a, O> {
             cpus,
             tasks: Vec::new(),
             pipes: setup.program.channels.iter().map(|&spec| Pipe::new(spec)).collect(),
+            wait_locks: vec![0; 2 * setup.program.channels.len()],
             gates: vec![Gate::default(); setup.program.gates as usize],
             idle: tree.online.clone(),
             nohz: tree.online.clone(),
@@ -564,6 +567,7 @@ fn new_task(script: u32, affinity: u32) -> Task {
         stage: Stage::Next,
         then: Stage::Next,
         chosen_idle: false,
+        wait_lock: NONE,
         sync: false,
         wakes: [None; 4],
         remaining: 0,

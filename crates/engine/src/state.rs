@@ -283,6 +283,8 @@ pub struct Task {
     pub then: Stage,
     /// The CPU chosen for its present wake-up was idle when it was chosen.
     pub chosen_idle: bool,
+    /// The wait-queue lock that it holds while it wakes; [`NONE`] for none.
+    pub wait_lock: u32,
     /// The present wake-up carries the synchronous hint.
     pub sync: bool,
     /// Wake-ups to do, last first.

@@ -12,6 +12,11 @@ use crate::report::{Cause, Mechanism, SimError};
 use crate::sim::Sim;
 use crate::state::{Cpu, DomainState, Flips, LlcState, NONE, Phase, Run, Stage, Task, Wake, ipi};
 
+/// Index of a pipe's wait-queue lock: of its readers, or of its writers.
+pub(crate) fn wait_lock(channel: u32, writers: bool) -> u32 {
+    2 * channel + u32::from(writers)
+}
+
 /// `wakee_flips` is halved once per this time.
 const FLIPS_DECAY_NS: u64 = 1_000_000_000;
 
@@ -24,6 +29,7 @@ impl<O: Observer> Sim<'_, O> {
             self.schedule(c, 0);
             return true;
         }
+        self.tasks[t].wait_lock = NONE;
         while let Some((p, sync)) = self.next_wakee(t) {
             if self.tasks[p].run != Run::Sleeping {
                 continue;
@@ -33,10 +39,22 @@ impl<O: Observer> Sim<'_, O> {
             self.tasks[t].stage = Stage::WakeSelect(p as u32);
             let lines = self.costs.task_lines[self.dist(c, self.tasks[p].cpu as usize)];
             self.segment(c, self.costs.wake_up, Mechanism::WakeUp, lines);
+            if let Some(&free_at) = self.wait_locks.get(self.tasks[t].wait_lock as usize) {
+                self.prolong(c, Mechanism::LockSpin, free_at.saturating_sub(self.now));
+            }
+            self.hold_wait_lock(c, t);
             return true;
         }
         self.tasks[t].stage = self.tasks[t].then;
         false
+    }
+
+    /// A wait queue's lock is held over the whole wake-up, placement included: until the end of the present segment at least.
+    fn hold_wait_lock(&mut self, c: usize, t: usize) {
+        let end = self.heap.time(c);
+        if let Some(free_at) = self.wait_locks.get_mut(self.tasks[t].wait_lock as usize) {
+            *free_at = end;
+        }
     }
 
     /// The next task to wake and whether the hint is given.
@@ -44,8 +62,14 @@ impl<O: Observer> Sim<'_, O> {
         loop {
             let slot = self.tasks[t].wakes.iter().rposition(Option::is_some)?;
             let (wakee, sync, done) = match self.tasks[t].wakes[slot]? {
-                Wake::Reader(channel) => (self.pipes[channel as usize].readers.pop_front(), true, true),
-                Wake::Writer(channel) => (self.pipes[channel as usize].writers.pop_front(), true, true),
+                Wake::Reader(channel) => {
+                    self.tasks[t].wait_lock = wait_lock(channel, false);
+                    (self.pipes[channel as usize].readers.pop_front(), true, true)
+                }
+                Wake::Writer(channel) => {
+                    self.tasks[t].wait_lock = wait_lock(channel, true);
+                    (self.pipes[channel as usize].writers.pop_front(), true, true)
+                }
                 Wake::MutexSleeper(task, channel) => {
                     // Somebody else may have woken it since: it may sleep elsewhere by now.
                     let sleeper = &self.tasks[task as usize];
@@ -100,12 +124,14 @@ impl<O: Observer> Sim<'_, O> {
                 self.record_wakee(Some(t), c, p);
                 self.tasks[t].stage = Stage::WakeIpi(p as u32, old as u32);
                 let lines = self.costs.line[self.dist(c, old)];
-                return self.segment(c, self.costs.ipi_send, Mechanism::WakeUp, lines);
+                self.segment(c, self.costs.ipi_send, Mechanism::WakeUp, lines);
+                return self.hold_wait_lock(c, t);
             }
             // `smp_cond_load_acquire(&p->on_cpu, !VAL)`.
             let left = self.heap.time(old).saturating_sub(self.now).min(1_000_000);
             let lines = self.costs.line[self.dist(c, old)];
-            return self.segment(c, left + 1, Mechanism::LockSpin, lines);
+            self.segment(c, left + 1, Mechanism::LockSpin, lines);
+            return self.hold_wait_lock(c, t);
         }
         let sync = self.tasks[t].sync && self.tasks[t].finished == 0;
         let (cpu, scan) = self.place(c, p, sync, Some(t));
@@ -125,6 +151,7 @@ impl<O: Observer> Sim<'_, O> {
             self.prolong(c, Mechanism::LockSpin, wait);
         }
         self.prolong(c, Mechanism::Search, scan);
+        self.hold_wait_lock(c, t);
     }
 
     /// Lengthens the segment that has just begun.

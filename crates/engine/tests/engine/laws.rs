@@ -6,14 +6,8 @@ use huddle_machine::Distance;
 
 use crate::world::{World, hackbench, machine};
 
-const POLICIES: [&str; 6] = [
-    "linux-5.9",
-    "linux-5.10",
-    "linux-5.14",
-    "linux-5.14-cluster",
-    "rfc2-cluster",
-    "rfc2-no-select-idle-cluster",
-];
+const POLICIES: [&str; 6] =
+    ["linux-5.9", "linux-5.10", "linux-5.14", "linux-5.14-cluster", "rfc2-cluster", "rfc2-no-select-idle-cluster"];
 
 /// Runs hackbench and checks what must hold whatever the machine and the policy.
 fn lawful(world: &World, cpus: &str, groups: u32, loops: u64, seed: u64) {
@@ -25,7 +19,6 @@ fn lawful(world: &World, cpus: &str, groups: u32, loops: u64, seed: u64) {
         let finished = report.finished_ns[task];
         assert!(finished > 0 && finished <= report.measured_ns, "task {task} finished at {finished}");
     }
-    assert!(report.purity.is_some());
     // Nothing else runs when the gate opens and when the last task has been joined, so that each task placed on another
     // CPU has moved there within the measured stretch.
     for distance in Distance::ALL.into_iter().filter(|&distance| distance != Distance::SameCpu) {
@@ -111,9 +104,9 @@ fn preemptible_and_not_with_either_writer_wake_up_rule() {
 #[test]
 fn one_node_is_pure_and_two_nodes_at_least_half() {
     let one = World::new(&machine("kunpeng920:nodes=1"), "linux-5.9");
-    assert_eq!(one.run(&hackbench(2, 20), "0-23", &[], 1).0.purity, Some(1.0));
+    assert_eq!(one.run(&hackbench(2, 60), "0-23", &[], 1).0.purity, Some(1.0));
     let two = World::new(&machine("kunpeng920"), "linux-5.9");
-    let purity = two.run(&hackbench(2, 20), "0-47", &[], 1).0.purity.unwrap();
+    let purity = two.run(&hackbench(2, 60), "0-47", &[], 1).0.purity.unwrap();
     assert!((0.5..1.0).contains(&purity), "{purity}");
 }
 
@@ -122,9 +115,9 @@ fn a_program_bound_to_chosen_cpus_stays_there_and_no_wake_up_moves_it() {
     let world = World::new(&machine("kunpeng920:nodes=1"), "linux-5.9");
     let program = hackbench(1, 10);
     // Worker n on CPU n % 24; the watch compares every event with that.
-    let pins: Vec<(u32, u32)> = (0..41).map(|task| (task, task % 24)).collect();
+    let pins: Vec<(u32, u32)> = (1..41).map(|task| (task, task % 24)).collect();
     let (report, watch) = world.run(&program, "0-23", &pins, 1);
-    let moved = watch.moves.iter().filter(|moved| moved.task < 41 && moved.cause != Cause::Fork).count();
+    let moved = watch.moves.iter().filter(|moved| (1..41).contains(&moved.task) && moved.cause != Cause::Fork).count();
     assert_eq!(moved, 0);
     assert!(report.wakes.placed.last().unwrap().iter().sum::<u64>() > 40, "placed by the rule for bound tasks");
 }

@@ -51,6 +51,7 @@ pub struct Watch {
     running: Vec<(u32, u64)>,
     /// Where each task was last seen.
     at: Vec<Option<usize>>,
+    switches: u64,
     pub stretches: Vec<Stretch>,
     pub moves: Vec<Move>,
     pub wakes: Vec<Woken>,
@@ -70,6 +71,7 @@ impl Watch {
             running: vec![(IDLE, 0); world.tree.nr_cpus],
             // Room for the background tasks: never more than CPUs.
             at: vec![None; tasks + world.tree.nr_cpus],
+            switches: 0,
             stretches: Vec::new(),
             moves: Vec::new(),
             wakes: Vec::new(),
@@ -145,7 +147,7 @@ impl Watch {
             let seen = self.moves_by(cause).count() as u64;
             assert!(counts.iter().sum::<u64>() <= seen, "{seen} moves by {} seen, {counts:?}", cause.name());
         }
-        assert!(report.switches <= self.stretches.len() as u64 + self.running.len() as u64);
+        assert!(report.switches <= self.switches, "{} switches reported, {} seen", report.switches, self.switches);
     }
 }
 
@@ -173,6 +175,7 @@ impl Observer for Watch {
         let (running, from) = self.running[c];
         assert_eq!(running, prev, "{now} ns, CPU {c}: another task was running");
         assert_ne!(prev, next, "{now} ns, CPU {c}: a switch from a task to itself");
+        self.switches += 1;
         if prev != IDLE {
             self.stretches.push(Stretch { cpu: c, task: prev, from, to: now });
         }

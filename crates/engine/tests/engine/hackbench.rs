@@ -1,0 +1,206 @@
+//! What pipes do to the tasks on them, and what that makes of hackbench's elapsed time.
+
+use huddle_domains::PipeWriterWake;
+use huddle_engine::{Mechanism, Report};
+use huddle_machine::CostKey;
+use huddle_program::{ChannelId, ChannelSpec, GateId, Op, Program, TaskId};
+
+use crate::watch::Watch;
+use crate::world::{MS, World, hackbench, machine, parent, program, scaled, undisturbed};
+
+const PIPE: ChannelId = ChannelId(0);
+const WRITER: u32 = 1;
+const READER: u32 = 2;
+/// Writer and reader on CPUs of their own.
+const APART: [(u32, u32); 2] = [(WRITER, 4), (READER, 8)];
+
+/// A parent, a writer and a reader on one pipe. The gate is opened by the parent at `opens_ms`.
+fn on_a_pipe(message_bytes: u32, writer: Vec<Op>, reader: Vec<Op>, opens_ms: u64) -> Program {
+    let mut main = parent(2);
+    main.splice(3..3, [Op::Compute { ns: opens_ms * MS }, Op::Open { gate: GateId(0) }]);
+    let mut program = program(vec![main, writer, reader]);
+    program.channels = vec![ChannelSpec::Pipe { message_bytes }];
+    program.gates = 1;
+    program
+}
+
+fn times(op: Op, times: u64) -> Vec<Op> {
+    vec![op, Op::Repeat { to: 0, times, counter: 0 }]
+}
+
+/// `messages` messages, read from `opens_ms` on.
+fn fill(message_bytes: u32, messages: u64, opens_ms: u64) -> Program {
+    let read = vec![
+        Op::Wait { gate: GateId(0) },
+        Op::Receive { channel: PIPE },
+        Op::Repeat { to: 1, times: messages, counter: 0 },
+    ];
+    on_a_pipe(message_bytes, times(Op::Send { channel: PIPE }, messages), read, opens_ms)
+}
+
+/// Whether the writer has gone before anything was read.
+fn writer_never_waited(message_bytes: u32, messages: u64, opens_ms: u64) -> bool {
+    let world = World::new(&undisturbed("kunpeng920:nodes=1"), "linux-5.9");
+    let (report, _) = world.run(&fill(message_bytes, messages, opens_ms), "0-23", &APART, 1);
+    report.finished_ns[WRITER as usize] < opens_ms * MS
+}
+
+#[test]
+fn a_pipe_takes_640_messages_of_100_bytes_and_no_more() {
+    assert!(writer_never_waited(100, 640, 20));
+    assert!(!writer_never_waited(100, 641, 20));
+}
+
+#[test]
+fn a_pipe_takes_16_messages_of_a_page_and_one_page_each_of_small_ones() {
+    assert!(writer_never_waited(4096, 16, 20));
+    assert!(!writer_never_waited(4096, 17, 20));
+    assert!(writer_never_waited(2000, 32, 20));
+    assert!(!writer_never_waited(2000, 33, 20));
+}
+
+#[test]
+fn a_reader_of_an_empty_pipe_sleeps_and_is_woken_once_by_each_message() {
+    let world = World::new(&undisturbed("kunpeng920:nodes=1"), "linux-5.9");
+    let write =
+        vec![Op::Compute { ns: 2 * MS }, Op::Send { channel: PIPE }, Op::Repeat { to: 0, times: 7, counter: 0 }];
+    let program = on_a_pipe(100, write, times(Op::Receive { channel: PIPE }, 7), 1);
+    let (report, watch) = world.run(&program, "0-23", &APART, 1);
+    assert_eq!(watch.wakes_of(READER), 7);
+    assert_eq!(watch.wakes_of(WRITER), 0, "there is always room");
+    assert!(watch.wakes.iter().filter(|wake| wake.wakee == READER).all(|wake| wake.waker == WRITER && wake.sync));
+    // It sleeps between messages: 14 ms of waiting, a few microseconds each of reading.
+    assert!(watch.ran(READER, u64::MAX) < MS / 2, "{}", watch.ran(READER, u64::MAX));
+    assert!(report.measured_ns > 14 * MS);
+}
+
+#[test]
+fn a_reader_that_finds_messages_is_not_woken() {
+    let world = World::new(&undisturbed("kunpeng920:nodes=1"), "linux-5.9");
+    let mut read = vec![Op::Compute { ns: 10 * MS }, Op::Receive { channel: PIPE }];
+    read.push(Op::Repeat { to: 1, times: 500, counter: 0 });
+    let program = on_a_pipe(100, times(Op::Send { channel: PIPE }, 500), read, 1);
+    let (_, watch) = world.run(&program, "0-23", &APART, 1);
+    assert_eq!((watch.wakes_of(READER), watch.wakes_of(WRITER)), (0, 0));
+}
+
+/// A full pipe of 640 messages with 640 more to come, read in one go.
+fn drain(rule: PipeWriterWake) -> Watch {
+    let machine = undisturbed("kunpeng920:nodes=1");
+    let world = World::with_kernel(&machine, "linux-5.9", |kernel| kernel.pipe_writer_wake = rule);
+    world.run(&fill(100, 1280, 20), "0-23", &APART, 1).1
+}
+
+#[test]
+fn a_writer_is_woken_by_each_read_of_a_full_ring_before_6_14() {
+    // Of the 40 messages of the first page the first read already finds the ring full, and so on until the slot is free;
+    // the woken writer finds no room and sleeps again, often more than once per page.
+    let watch = drain(PipeWriterWake::EveryFullRead);
+    assert!(watch.wakes_of(WRITER) > 32, "{}", watch.wakes_of(WRITER));
+}
+
+#[test]
+fn a_writer_is_woken_once_per_freed_slot_from_6_14_on() {
+    // 1280 messages are 32 pages; 16 of them are written before the first read. Between two wake-ups a page is read.
+    let watch = drain(PipeWriterWake::FreedSlot);
+    assert!((1..=16).contains(&watch.wakes_of(WRITER)), "{}", watch.wakes_of(WRITER));
+}
+
+#[test]
+fn kunpeng_hackbench_whose_pipes_fill_wakes_far_less_with_the_freed_slot_rule() {
+    let machine = machine("kunpeng920:nodes=1");
+    let wakes = |rule, cpus: &str| {
+        let world = World::with_kernel(&machine, "linux-5.9", |kernel| kernel.pipe_writer_wake = rule);
+        let program = hackbench(1, 200);
+        (0..3).map(|seed| world.run(&program, cpus, &[], seed).0.wakes.total()).sum::<u64>()
+    };
+    for cpus in ["5", "4-7", "0-23"] {
+        let (every, freed) = (wakes(PipeWriterWake::EveryFullRead, cpus), wakes(PipeWriterWake::FreedSlot, cpus));
+        println!("{cpus}: {freed} wake-ups against {every}");
+    }
+}
+
+#[test]
+fn hackbench_starts_as_a_herd_that_main_wakes_at_once() {
+    let world = World::new(&machine("kunpeng920:nodes=1"), "linux-5.9");
+    let (_, watch) = world.run(&hackbench(2, 5), "0-23", &[], 1);
+    let by_main: Vec<_> = watch.wakes.iter().filter(|wake| wake.waker == 0).collect();
+    let mut woken: Vec<u32> = by_main.iter().map(|wake| wake.wakee).collect();
+    woken.sort_unstable();
+    assert_eq!(woken, (1..=80).collect::<Vec<u32>>(), "each worker once");
+    assert!(by_main.iter().all(|wake| wake.sync));
+    let (first, last) = (by_main[0].at, by_main[79].at);
+    assert!(last - first < MS, "the herd took {} ns", last - first);
+    // They gather nothing: most CPUs of the node get some.
+    let mut cpus: Vec<usize> = by_main.iter().map(|wake| wake.chosen).collect();
+    cpus.sort_unstable();
+    cpus.dedup();
+    assert!(cpus.len() > 12, "{cpus:?}");
+}
+
+#[test]
+fn kunpeng_elapsed_time_grows_in_proportion_to_the_loops() {
+    let world = World::new(&machine("kunpeng920:nodes=1"), "linux-5.9");
+    for groups in [1, 3] {
+        let elapsed = |loops| world.mean_ms(&hackbench(groups, loops), "0-23", 0..5);
+        let ratio = elapsed(160) / elapsed(80);
+        assert!((1.6..2.4).contains(&ratio), "{groups} groups: {ratio}");
+    }
+}
+
+#[test]
+fn kunpeng_more_groups_take_longer_and_fill_the_node() {
+    let world = World::new(&machine("kunpeng920:nodes=1"), "linux-5.9");
+    let runs =
+        |groups| -> Vec<Report> { (0..3).map(|seed| world.run(&hackbench(groups, 60), "0-23", &[], seed).0).collect() };
+    let mean = |runs: &[Report], of: fn(&Report) -> f64| runs.iter().map(of).sum::<f64>() / runs.len() as f64;
+    let (one, four) = (runs(1), runs(4));
+    let elapsed = |report: &Report| report.measured_ns as f64;
+    assert!(mean(&four, elapsed) > 1.5 * mean(&one, elapsed));
+    println!("{} {}", mean(&one, Report::utilisation), mean(&four, Report::utilisation));
+}
+
+#[test]
+fn kunpeng_dearer_lines_and_dearer_writes_make_hackbench_slower() {
+    let program = hackbench(2, 80);
+    let machine = machine("kunpeng920:nodes=1");
+    let elapsed = |key, factor| World::new(&scaled(&machine, key, factor), "linux-5.9").mean_ms(&program, "0-23", 0..5);
+    let plain = elapsed(CostKey::Line, 1.0);
+    for key in [CostKey::Line, CostKey::PipeWrite] {
+        let dearer = elapsed(key, 2.0);
+        assert!(dearer > 1.05 * plain, "{key:?}: {dearer} ms against {plain} ms");
+    }
+}
+
+#[test]
+fn a_mechanism_without_cost_takes_no_time() {
+    let program = hackbench(1, 20);
+    let machine = machine("kunpeng920:nodes=1");
+    for (key, mechanism) in [(CostKey::Scan, Mechanism::Search), (CostKey::Tick, Mechanism::Tick)] {
+        let time = |factor| {
+            let report = World::new(&scaled(&machine, key, factor), "linux-5.9").run(&program, "0-23", &[], 1).0;
+            report.cpu_ns[mechanism as usize]
+        };
+        assert!(time(1.0) > 0);
+        assert_eq!(time(0.0), 0, "{}", mechanism.name());
+    }
+}
+
+#[test]
+fn kunpeng_one_node_the_cluster_level_gains_at_two_groups_whatever_the_length() {
+    let machine = machine("kunpeng920:nodes=1");
+    let change = |loops| {
+        let elapsed = |policy| World::new(&machine, policy).mean_ms(&hackbench(2, loops), "0-23", 0..6);
+        elapsed("rfc2-cluster") / elapsed("linux-5.9") - 1.0
+    };
+    let (short, long) = (change(150), change(300));
+    assert!(short < 0.0 && long < 0.0, "changes of {short:.3} and {long:.3}");
+}
+
+#[test]
+fn one_task_joins_another_that_has_gone_without_sleeping() {
+    let world = World::new(&undisturbed("kunpeng920:nodes=1"), "linux-5.9");
+    let main = vec![Op::Spawn { task: TaskId(1) }, Op::Compute { ns: 5 * MS }, Op::Join { task: TaskId(1) }];
+    let (_, watch) = world.run(&program(vec![main, vec![Op::Compute { ns: MS }]]), "0-23", &[], 1);
+    assert_eq!(watch.wakes_of(0), 0);
+}
