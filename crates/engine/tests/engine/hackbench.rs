@@ -86,7 +86,8 @@ fn a_reader_that_finds_messages_is_not_woken() {
 
 /// A full pipe of 640 messages with 640 more to come, read in one go.
 fn drain(rule: PipeWriterWake) -> Watch {
-    let machine = undisturbed("kunpeng920:nodes=1");
+    // Reads are slower than writes here, so that the pipe stays full to the end.
+    let machine = scaled(&undisturbed("kunpeng920:nodes=1"), CostKey::PipeRead, 4.0);
     let world = World::with_kernel(&machine, "linux-5.9", |kernel| kernel.pipe_writer_wake = rule);
     world.run(&fill(100, 1280, 20), "0-23", &APART, 1).1
 }
@@ -107,17 +108,15 @@ fn a_writer_is_woken_once_per_freed_slot_from_6_14_on() {
 }
 
 #[test]
-fn kunpeng_hackbench_whose_pipes_fill_wakes_far_less_with_the_freed_slot_rule() {
+fn kunpeng_hackbench_on_one_cpu_whose_pipes_fill_wakes_far_less_with_the_freed_slot_rule() {
     let machine = machine("kunpeng920:nodes=1");
-    let wakes = |rule, cpus: &str| {
+    let wakes = |rule| {
         let world = World::with_kernel(&machine, "linux-5.9", |kernel| kernel.pipe_writer_wake = rule);
         let program = hackbench(1, 200);
-        (0..3).map(|seed| world.run(&program, cpus, &[], seed).0.wakes.total()).sum::<u64>()
+        (0..3).map(|seed| world.run(&program, "5", &[], seed).0.wakes.total()).sum::<u64>()
     };
-    for cpus in ["5", "4-7", "0-23"] {
-        let (every, freed) = (wakes(PipeWriterWake::EveryFullRead, cpus), wakes(PipeWriterWake::FreedSlot, cpus));
-        println!("{cpus}: {freed} wake-ups against {every}");
-    }
+    let (every, freed) = (wakes(PipeWriterWake::EveryFullRead), wakes(PipeWriterWake::FreedSlot));
+    assert!(freed * 2 < every, "{freed} wake-ups against {every}");
 }
 
 #[test]
@@ -149,15 +148,15 @@ fn kunpeng_elapsed_time_grows_in_proportion_to_the_loops() {
 }
 
 #[test]
-fn kunpeng_more_groups_take_longer_and_fill_the_node() {
+fn kunpeng_four_groups_take_longer_than_one_but_not_four_times_as_long() {
     let world = World::new(&machine("kunpeng920:nodes=1"), "linux-5.9");
     let runs =
         |groups| -> Vec<Report> { (0..3).map(|seed| world.run(&hackbench(groups, 60), "0-23", &[], seed).0).collect() };
     let mean = |runs: &[Report], of: fn(&Report) -> f64| runs.iter().map(of).sum::<f64>() / runs.len() as f64;
     let (one, four) = (runs(1), runs(4));
     let elapsed = |report: &Report| report.measured_ns as f64;
-    assert!(mean(&four, elapsed) > 1.5 * mean(&one, elapsed));
-    println!("{} {}", mean(&one, Report::utilisation), mean(&four, Report::utilisation));
+    let ratio = mean(&four, elapsed) / mean(&one, elapsed);
+    assert!((1.5..4.0).contains(&ratio), "{ratio}");
 }
 
 #[test]

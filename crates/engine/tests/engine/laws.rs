@@ -106,8 +106,9 @@ fn one_node_is_pure_and_two_nodes_at_least_half() {
     let one = World::new(&machine("kunpeng920:nodes=1"), "linux-5.9");
     assert_eq!(one.run(&hackbench(2, 60), "0-23", &[], 1).0.purity, Some(1.0));
     let two = World::new(&machine("kunpeng920"), "linux-5.9");
-    let purity = two.run(&hackbench(2, 60), "0-47", &[], 1).0.purity.unwrap();
-    assert!((0.5..1.0).contains(&purity), "{purity}");
+    let purity: Vec<f64> = (0..4).map(|seed| two.run(&hackbench(2, 60), "0-47", &[], seed).0.purity.unwrap()).collect();
+    assert!(purity.iter().all(|purity| (0.5..=1.0).contains(purity)), "{purity:?}");
+    assert!(purity.iter().any(|&purity| purity < 1.0), "{purity:?}");
 }
 
 #[test]
