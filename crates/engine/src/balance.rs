@@ -7,7 +7,7 @@ use huddle_machine::{CpuId, CpuSet};
 use crate::Observer;
 use crate::groups::{GroupKind, GroupStats, adjust_numa_imbalance};
 use crate::report::{Cause, Mechanism};
-use crate::sim::Sim;
+use crate::sim::{FIRST_JIFFY, Sim};
 use crate::state::{NONE, Run, ipi};
 
 /// Why a CPU balances.
@@ -45,6 +45,8 @@ struct Attempt {
     some_pinned: bool,
     all_pinned: bool,
     new_dst: Option<usize>,
+    /// CPUs still in play.
+    cpus: CpuSet,
     examined: u64,
 }
 
@@ -66,7 +68,7 @@ const MAX_PINNED_INTERVAL: u32 = 512;
 
 impl<O: Observer> Sim<'_, O> {
     pub(crate) fn jiffies(&self) -> u64 {
-        self.now / self.tuning.jiffy
+        FIRST_JIFFY + self.now / self.tuning.jiffy
     }
 
     /// A domain's balance interval in jiffies.
@@ -126,6 +128,11 @@ impl<O: Observer> Sim<'_, O> {
             let other = cpu.index();
             if other != c && !self.idle.contains(cpu) {
                 continue;
+            }
+            if self.cpus[c].nr_running > 0 {
+                // `need_resched`: the rest is left to the next kick.
+                self.nohz_next_balance = jiffies;
+                return ns;
             }
             if jiffies >= self.cpus[other].next_balance {
                 ns += self.periodic(other, Idle::Tickless, c);
@@ -297,7 +304,7 @@ impl<O: Observer> Sim<'_, O> {
                 if running == NONE || !self.allowed(running as usize, attempt.dst) {
                     return self.double_interval(attempt.domain, attempt.idle, MAX_PINNED_INTERVAL);
                 }
-                if !self.cpus[attempt.src].active_balance {
+                if !self.cpus[attempt.src].active_balance && self.cpus[attempt.src].push_to == NONE {
                     self.cpus[attempt.src].active_balance = true;
                     self.cpus[attempt.src].push_to = attempt.dst as u32;
                     self.send_ipi(attempt.dst, attempt.src, ipi::PUSH);
@@ -367,13 +374,13 @@ impl<O: Observer> Sim<'_, O> {
         let mut overload = false;
         let groups: Vec<GroupId> = tree.groups_of(id).collect();
         for group in groups {
-            let stats = self.group_stats(group, Some(cpus), pct, None);
+            let stats = self.group_stats(group, Some(cpus), pct, None, idle != Idle::Newly);
             total_load += stats.load;
             total_capacity += stats.capacity;
             total_util += stats.util;
             let span = self.span(tree.group(group).span);
             overload |= stats.nr > 1 && span.iter().any(|cpu| self.cpus[cpu.index()].nr_running > 1);
-            if span.contains(CpuId::from(c)) && local.is_none() {
+            if span.contains(CpuId::from(c)) {
                 local = Some(stats);
             } else if self.busier(&stats, busiest.as_ref()) {
                 busiest = Some(stats);
@@ -403,6 +410,7 @@ impl<O: Observer> Sim<'_, O> {
             some_pinned: false,
             all_pinned: false,
             new_dst: None,
+            cpus: cpus.clone(),
             examined: 0,
         })
     }
@@ -523,7 +531,7 @@ impl<O: Observer> Sim<'_, O> {
         match self.setup.kernel.balance.numa {
             NumaImbalance::AnyIdle if busiest.nr <= 2 => 0,
             NumaImbalance::AnyIdle => difference / 2,
-            NumaImbalance::Quarter if busiest.nr < busiest.weight / 4 && difference / 2 <= 2 => 0,
+            NumaImbalance::Quarter if local.nr < domain.weight / 4 && difference / 2 <= 2 => 0,
             NumaImbalance::Quarter => difference / 2,
             NumaImbalance::ImbNumaNr => adjust_numa_imbalance(difference, local.nr + 1, domain.imb_numa_nr) / 2,
         }
@@ -582,6 +590,8 @@ impl<O: Observer> Sim<'_, O> {
             }
             attempt.examined += 1;
             if !self.can_migrate(t, attempt, failed > tries) {
+                self.cpus[src].stamp += 1;
+                self.tasks[t].stamp = self.cpus[src].stamp;
                 continue;
             }
             self.update_task(t);
@@ -627,7 +637,11 @@ impl<O: Observer> Sim<'_, O> {
             attempt.some_pinned = true;
             if attempt.idle != Idle::Newly && attempt.new_dst.is_none() {
                 let local = self.span(self.setup.tree.first_group(attempt.domain).span);
-                attempt.new_dst = local.iter().map(CpuId::index).find(|&cpu| self.allowed(t, cpu));
+                attempt.new_dst = local
+                    .iter()
+                    .filter(|&cpu| attempt.cpus.contains(cpu))
+                    .map(CpuId::index)
+                    .find(|&cpu| self.allowed(t, cpu));
             }
             return false;
         }

@@ -1,14 +1,14 @@
 //! Statistics of sched groups and the slow path that fork and exec take (spec 4 and 5.3; `find_idlest_group`,
 //! `group_classify`, `kernel/sched/fair.c` 5.9 … 5.16).
 
-use huddle_domains::{DomainId, Flags, GroupId, NumaImbalance, SpanId};
+use huddle_domains::{Domain, DomainId, Flags, GroupId, NumaImbalance, SpanId};
 use huddle_machine::{CpuId, CpuSet};
 
 use crate::Observer;
 use crate::pelt::Pelt;
 use crate::report::Cause;
 use crate::sim::Sim;
-use crate::state::Run;
+use crate::state::{NONE, Run};
 
 /// What a group is, mildest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,13 +50,15 @@ impl GroupStats {
 }
 
 impl<O: Observer> Sim<'_, O> {
-    /// Sums over the group's CPUs among `cpus`; `without` is a task to leave out (exec).
+    /// Sums over the group's CPUs among `cpus`; `without` is a task to leave out (exec). Averages are read as they
+    /// stand, but for those of idle CPUs, which nobody else brings up to date, when `refresh` is set.
     pub(crate) fn group_stats(
         &mut self,
         group: GroupId,
         cpus: Option<&CpuSet>,
         pct: u64,
         without: Option<usize>,
+        refresh: bool,
     ) -> GroupStats {
         let tree = self.setup.tree;
         let record = tree.group(group);
@@ -78,7 +80,9 @@ impl<O: Observer> Sim<'_, O> {
             if cpus.is_some_and(|cpus| !cpus.contains(cpu)) {
                 continue;
             }
-            self.update_queue(c);
+            if refresh && self.cpus[c].nr_running == 0 {
+                self.update_queue(c);
+            }
             let state = &self.cpus[c];
             let mut nr = state.nr_running;
             let (mut load, mut util, mut runnable) = (state.pelt.load_avg, self.cpu_util(c), state.pelt.runnable_avg);
@@ -124,6 +128,7 @@ impl<O: Observer> Sim<'_, O> {
         self.tasks[child].pelt = Pelt::new_task(self.now, weight, &self.cpus[cpu].pelt);
         self.cpus[cpu].pelt.attach(&mut self.tasks[child].pelt, weight);
         if cpu != c {
+            self.update_curr(cpu);
             let shift = self.cpus[cpu].min_vruntime.wrapping_sub(self.cpus[c].min_vruntime);
             let distance = self.dist(c, cpu);
             self.tasks[child].vruntime = self.tasks[child].vruntime.wrapping_add(shift);
@@ -138,7 +143,7 @@ impl<O: Observer> Sim<'_, O> {
     /// `sched_exec`: the running task may move, its caches being worthless now. True when it has left the CPU.
     pub(crate) fn exec(&mut self, c: usize, t: usize) -> bool {
         let cpu = self.slow_path(t, c, Flags::BALANCE_EXEC);
-        if cpu == c {
+        if cpu == c || self.cpus[c].push_to != NONE {
             return false;
         }
         self.cpus[c].push_to = cpu as u32;
@@ -210,7 +215,7 @@ impl<O: Observer> Sim<'_, O> {
             if !span.intersects(affinity) {
                 continue;
             }
-            let mut stats = self.group_stats(group, Some(affinity), pct, without);
+            let mut stats = self.group_stats(group, Some(affinity), pct, without, false);
             if stats.kind == GroupKind::FullyBusy {
                 stats.avg_load = stats.average();
             }
@@ -248,21 +253,19 @@ impl<O: Observer> Sim<'_, O> {
                     || 100 * local.avg_load <= pct * idlest.avg_load
             }
             GroupKind::Imbalanced => true,
-            GroupKind::HasSpare => {
-                (numa && self.numa_keeps(&local, &idlest, domain.imb_numa_nr)) || local.idle >= idlest.idle
-            }
+            GroupKind::HasSpare => (numa && self.numa_keeps(&local, &idlest, domain)) || local.idle >= idlest.idle,
         };
         (!stay).then_some(idlest.group)
     }
 
     /// Whether fork stays on its node although another has more idle CPUs.
-    fn numa_keeps(&self, local: &GroupStats, idlest: &GroupStats, imb_numa_nr: u32) -> bool {
+    fn numa_keeps(&self, local: &GroupStats, idlest: &GroupStats, domain: &Domain) -> bool {
         match self.setup.kernel.balance.numa {
             NumaImbalance::AnyIdle => local.idle > 0,
-            NumaImbalance::Quarter => local.nr < local.weight / 4,
+            NumaImbalance::Quarter => local.nr < domain.weight / 4,
             NumaImbalance::ImbNumaNr => {
                 let imbalance = u64::from(local.idle.abs_diff(idlest.idle));
-                adjust_numa_imbalance(imbalance, local.nr + 1, imb_numa_nr) == 0
+                adjust_numa_imbalance(imbalance, local.nr + 1, domain.imb_numa_nr) == 0
             }
         }
     }

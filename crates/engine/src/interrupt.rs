@@ -39,13 +39,13 @@ impl<O: Observer> Sim<'_, O> {
         }
     }
 
-    /// Begins to leave the idle state.
+    /// Begins to leave the idle state, `lines` being the transfer that tells a watching CPU of it.
     pub(crate) fn leave_idle(&mut self, c: usize, lines: u64) {
         if self.cpus[c].phase != Phase::Idle {
             return;
         }
         self.charge(c);
-        let exit = if lines > 0 { lines } else { self.costs.idle_exit };
+        let exit = self.costs.idle_exit + lines;
         let cpu = &mut self.cpus[c];
         cpu.phase = Phase::IdleExit;
         cpu.mechanism = Mechanism::Interrupt;
@@ -59,7 +59,7 @@ impl<O: Observer> Sim<'_, O> {
             return;
         }
         if self.costs.idle_polling {
-            let lines = self.costs.line[self.dist(from, c)] + self.costs.irq;
+            let lines = self.costs.line[self.dist(from, c)];
             self.leave_idle(c, lines);
         } else {
             self.send_ipi(from, c, ipi::RESCHED);

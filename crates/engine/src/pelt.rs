@@ -145,10 +145,13 @@ impl Pelt {
 
     /// Takes a task's averages out of a queue's (`detach_entity_load_avg`).
     pub fn detach(&mut self, task: &Pelt) {
+        let divider = self.divider();
         self.load_avg = self.load_avg.saturating_sub(task.load_avg);
+        self.load_sum = self.load_sum.saturating_sub(task.load_avg * divider);
         self.runnable_avg = self.runnable_avg.saturating_sub(task.runnable_avg);
+        self.runnable_sum = self.runnable_sum.saturating_sub(task.runnable_avg * divider);
         self.util_avg = self.util_avg.saturating_sub(task.util_avg);
-        self.rebuild_sums(1);
+        self.util_sum = self.util_sum.saturating_sub(task.util_avg * divider);
     }
 
     /// Adds a task's averages to a queue's and puts the task on the queue's clock (`attach_entity_load_avg`).
@@ -158,8 +161,10 @@ impl Pelt {
         task.rebuild_sums(weight);
         self.load_avg += task.load_avg;
         self.runnable_avg += task.runnable_avg;
+        self.load_sum += weight * task.load_sum;
+        self.runnable_sum += task.runnable_sum;
+        self.util_sum += task.util_sum;
         self.util_avg += task.util_avg;
-        self.rebuild_sums(1);
     }
 }
 
@@ -199,6 +204,24 @@ mod tests {
         pelt.rebuild_sums(1024);
         pelt.update(32 * 1024 * 1024, Activity { load: 0, runnable: 0, running: false, weight: 1024 });
         assert!((505..=515).contains(&pelt.util_avg), "{}", pelt.util_avg);
+    }
+
+    #[test]
+    fn migrations_do_not_freeze_a_queue_that_is_busy_two_thirds_of_the_time() {
+        let mut queue = Pelt::starting_at(0);
+        let mut visitor = Pelt { util_avg: 300, load_avg: 300, ..Pelt::default() };
+        visitor.rebuild_sums(1024);
+        let mut busy = 0u64;
+        for step in 0..20_000u64 {
+            let running = step % 3 != 0;
+            busy += u64::from(running);
+            let now = (step + 1) * 30_000;
+            queue.update(now, Activity { load: 1024, runnable: 1, running, weight: 1 });
+            queue.attach(&mut visitor, 1024);
+            queue.detach(&visitor);
+        }
+        let share = 1024 * busy / 20_000;
+        assert!(queue.util_avg.abs_diff(share) <= share * 3 / 100, "{} of {share}", queue.util_avg);
     }
 
     #[test]

@@ -15,7 +15,7 @@ impl<O: Observer> Sim<'_, O> {
     pub(crate) fn pipe_ready(&self, t: usize) -> bool {
         let task = &self.tasks[t];
         let pipe = &self.pipes[task.channel as usize];
-        if task.writes { pipe.has_room() } else { pipe.len > 0 }
+        if task.writes { pipe.can_write(task.woken) } else { pipe.len > 0 }
     }
 
     pub(crate) fn pipe_sleep(&mut self, c: usize, t: usize) {
@@ -80,7 +80,9 @@ impl<O: Observer> Sim<'_, O> {
         let (channel, writes) = (self.tasks[t].channel as usize, self.tasks[t].writes);
         let pipe = &mut self.pipes[channel];
         let last = std::mem::replace(&mut pipe.last_cpu, c as u32);
-        let (edge, ready) = if writes { (pipe.len == 0, pipe.has_room()) } else { (pipe.ring_full(), pipe.len > 0) };
+        let woken = self.tasks[t].woken;
+        let (edge, ready) =
+            if writes { (pipe.len == 0, pipe.can_write(woken)) } else { (pipe.ring_full(), pipe.len > 0) };
         let transfer = if last == NONE { 0 } else { self.costs.pipe_lines[self.dist(c, last as usize)] };
         let ns = match (ready, writes) {
             (false, _) => self.costs.probe,
@@ -106,7 +108,7 @@ impl<O: Observer> Sim<'_, O> {
         let (mut reader, mut writer) = (false, false);
         if writes {
             if ready {
-                pipe.push();
+                pipe.push(woken);
                 writer = woken && !pipe.ring_full();
             }
             reader = edge;
@@ -145,6 +147,9 @@ impl<O: Observer> Sim<'_, O> {
                 mutex.spinners.pop_front();
                 self.grant(c, first as usize);
                 return None;
+            }
+            if self.tasks[first as usize].run != Run::Running {
+                self.spinners_to_sleep(channel);
             }
             return Some(Wake::MutexSleeper(first, channel as u32));
         }

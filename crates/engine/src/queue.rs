@@ -284,6 +284,7 @@ impl<O: Observer> Sim<'_, O> {
     /// A task that is not queued changes its CPU (`set_task_cpu`, `migrate_task_rq_fair`): virtual time and averages move.
     pub(crate) fn move_asleep(&mut self, t: usize, to: usize, cause: Cause) {
         let from = self.tasks[t].cpu as usize;
+        self.update_curr(to);
         self.update_queue(from);
         self.update_queue(to);
         self.update_task(t);
@@ -296,6 +297,8 @@ impl<O: Observer> Sim<'_, O> {
         let task = &mut self.tasks[t];
         task.vruntime = task.vruntime.wrapping_add(shift);
         task.cpu = to as u32;
+        // No longer hot (`migrate_task_rq_fair`).
+        task.exec_start = 0;
         task.refill = task.refill.max(self.costs.refill[distance]);
         self.counts.migrations[cause as usize][distance] += 1;
         self.observer.migrate(self.now, t as u32, from, to, cause);
@@ -311,9 +314,9 @@ impl<O: Observer> Sim<'_, O> {
         self.clear_buddies(from, t as u32);
         self.forget_load(from, t);
         self.tasks[t].run = Run::Waking;
-        self.update_min_vruntime(from);
         self.refresh_idle(from);
         self.move_asleep(t, to, cause);
+        self.update_min_vruntime(from);
         self.activate(t, to, false);
     }
 

@@ -95,6 +95,7 @@ impl<O: Observer> Sim<'_, O> {
         cpu.phase = Phase::Idle;
         cpu.mechanism = Mechanism::Idle;
         cpu.portions.clear();
+        self.refresh_idle(c);
         let slot = self.tick_slot(c);
         self.heap.clear(slot);
         if !std::mem::replace(&mut self.cpus[c].tick_stopped, true) {
@@ -119,11 +120,13 @@ impl<O: Observer> Sim<'_, O> {
         self.llcs[llc].has_idle_cores = others_idle;
     }
 
-    /// Keeps the idle bitmap: current is idle, nothing queued, nothing pending.
+    /// Keeps the idle bitmap: current is idle, nothing queued, nothing pending. A CPU that still takes its last task off
+    /// is not idle yet.
     #[inline]
     pub(crate) fn refresh_idle(&mut self, c: usize) {
         let cpu = &self.cpus[c];
-        let idle = cpu.curr == NONE && cpu.nr_running == 0 && cpu.wake_list.is_empty();
+        let settled = cpu.phase != Phase::Switching;
+        let idle = settled && cpu.curr == NONE && cpu.nr_running == 0 && cpu.wake_list.is_empty();
         let bit = 1u64 << (c % 64);
         let word = &mut self.idle.words_mut()[c / 64];
         if idle { *word |= bit } else { *word &= !bit }

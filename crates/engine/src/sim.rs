@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use huddle_domains::QueueKind;
+use huddle_domains::{Domain, QueueKind};
 use huddle_machine::{CpuId, CpuSet, Distance};
 use huddle_policy::Scratch;
 use huddle_program::Op;
@@ -99,6 +99,8 @@ struct Stopped {
 
 const PROGRAM: u32 = 0;
 const BACKGROUND: u32 = 1;
+/// Jiffies at the start: the machine has run for a while, so that balancing dates can lie in the past.
+pub(crate) const FIRST_JIFFY: u64 = 1 << 32;
 /// Background tasks: one for so many CPUs.
 const CPUS_PER_BACKGROUND_TASK: usize = 4;
 
@@ -141,7 +143,11 @@ impl<'a, O: Observer> Sim<'a, O> {
         let domains = tree
             .domains
             .iter()
-            .map(|domain| DomainState { balance_interval: domain.min_interval, ..DomainState::default() })
+            .map(|domain| DomainState {
+                balance_interval: domain.min_interval,
+                last_balance: FIRST_JIFFY - balance_phase(setup.seed, domain, &tuning),
+                ..DomainState::default()
+            })
             .collect();
         let jitter = jitter_table(costs.jitter);
         let mut sim = Sim {
@@ -158,7 +164,7 @@ impl<'a, O: Observer> Sim<'a, O> {
             gates: vec![Gate::default(); setup.program.gates as usize],
             idle: tree.online.clone(),
             nohz: tree.online.clone(),
-            nohz_next_balance: 0,
+            nohz_next_balance: FIRST_JIFFY,
             affinities: vec![allowed, tree.online.clone()],
             domains,
             llcs: vec![LlcState::default(); tree.nr_llcs],
@@ -368,9 +374,11 @@ impl<'a, O: Observer> Sim<'a, O> {
                 let slot = self.ipi_slot(c);
                 self.heap.clear(slot);
                 let flags = std::mem::take(&mut self.cpus[c].ipi);
+                let queued = self.cpus[c].wake_list.len() as u64;
                 self.take_wake_list(c);
                 let balance = if flags & ipi::NOHZ != 0 { self.nohz_balance(c) } else { 0 };
                 self.schedule(c, balance);
+                self.prolong(c, Mechanism::WakeUp, queued * self.costs.enqueue);
             }
             Phase::Idle | Phase::Spinning => {}
         }
@@ -515,6 +523,15 @@ impl<'a, O: Observer> Sim<'a, O> {
     }
 }
 
+/// How long ago, in jiffies, a domain was last balanced when the simulation begins: anything up to its busy interval. Drawn
+/// by CPU and level, so that policies whose domains differ have the others' phases in common.
+fn balance_phase(seed: u64, domain: &Domain, tuning: &Tuning) -> u64 {
+    let level = domain.name.bytes().fold(0, |hash, byte| hash * 31 + u64::from(byte));
+    let mut rng = Pcg64Mcg::seed_from_u64(seed ^ (u64::from(domain.cpu.0) << 40) ^ (level << 8));
+    let interval = u64::from(domain.min_interval * domain.busy_factor) * 1_000_000 / tuning.jiffy;
+    rng.next_u64() % interval.max(1)
+}
+
 fn new_cpu(tuning: &Tuning, rng: &mut Pcg64Mcg) -> Cpu {
     Cpu {
         phase: Phase::Idle,
@@ -545,7 +562,7 @@ fn new_cpu(tuning: &Tuning, rng: &mut Pcg64Mcg) -> Cpu {
         wake_avg_idle: 2 * tuning.migration_cost,
         wake_stamp: 0,
         max_idle_balance_cost: tuning.migration_cost,
-        next_balance: tuning.jiffy,
+        next_balance: FIRST_JIFFY,
         tick_stopped: true,
         tick_offset: rng.next_u64() % tuning.jiffy,
         idle_flips: Flips::default(),

@@ -405,17 +405,17 @@ impl Pipe {
         ((self.tail + self.used - 1) % PIPE_SLOTS) as usize
     }
 
-    /// A message can be written under the mutex: merged into the last slot or into a new one. A sleeping writer does not
-    /// look for a merge (`pipe_writable`): it waits for a slot.
+    /// A message can be written: merged into the last slot or into a new one. A writer that has waited in this write does
+    /// not look for a merge any more (`pipe_write`): it needs a new slot.
     #[inline]
-    pub fn has_room(&self) -> bool {
-        !self.ring_full() || self.slots[self.last_slot()] < self.per_slot
+    pub fn can_write(&self, waited: bool) -> bool {
+        !self.ring_full() || (!waited && self.slots[self.last_slot()] < self.per_slot)
     }
 
-    /// Appends a message; there must be room.
+    /// Appends a message; [`Pipe::can_write`] must hold.
     #[inline]
-    pub fn push(&mut self) {
-        if self.used == 0 || self.slots[self.last_slot()] == self.per_slot {
+    pub fn push(&mut self, waited: bool) {
+        if waited || self.used == 0 || self.slots[self.last_slot()] == self.per_slot {
             self.used += 1;
             let slot = self.last_slot();
             self.slots[slot] = 0;
@@ -487,21 +487,21 @@ mod tests {
     fn a_pipe_of_100_byte_messages_takes_640_and_frees_a_slot_every_40_reads() {
         let mut pipe = Pipe::new(ChannelSpec::Pipe { message_bytes: 100 });
         let mut written = 0;
-        while pipe.has_room() {
-            pipe.push();
+        while pipe.can_write(false) {
+            pipe.push(false);
             written += 1;
         }
         assert_eq!((written, pipe.len), (640, 640));
         let freed: Vec<usize> = (1..=80).filter(|_| pipe.pop()).collect();
         assert_eq!(freed, [40, 80]);
-        assert!(!pipe.ring_full() && pipe.has_room());
+        assert!(!pipe.ring_full());
     }
 
     #[test]
-    fn a_full_ring_whose_last_slot_has_room_still_takes_messages() {
+    fn a_full_ring_whose_last_slot_has_room_takes_messages_of_writers_that_have_not_waited() {
         let mut pipe = Pipe::new(ChannelSpec::Pipe { message_bytes: 100 });
-        (0..601).for_each(|_| pipe.push());
-        assert!(pipe.ring_full() && pipe.has_room());
+        (0..601).for_each(|_| pipe.push(false));
+        assert!(pipe.ring_full() && pipe.can_write(false) && !pipe.can_write(true));
     }
 
     #[test]

@@ -12,6 +12,9 @@ use crate::report::{Cause, Mechanism, SimError};
 use crate::sim::Sim;
 use crate::state::{Cpu, DomainState, Flips, LlcState, NONE, Phase, Run, Stage, Task, Wake, ipi};
 
+/// Wake-ups of one queue after which its lock is let go for a moment (`WAITQUEUE_WALK_BREAK_CNT`).
+const BREAK_EVERY: usize = 64;
+
 /// Index of a pipe's wait-queue lock: of its readers, or of its writers.
 pub(crate) fn wait_lock(channel: u32, writers: bool) -> u32 {
     2 * channel + u32::from(writers)
@@ -24,7 +27,7 @@ impl<O: Observer> Sim<'_, O> {
     /// Begins the task's next wake-up, or goes on with what comes after. True when a segment has begun or the task has
     /// left the CPU.
     pub(crate) fn next_wake(&mut self, c: usize, t: usize) -> bool {
-        if self.tuning.preempt && self.cpus[c].need_resched {
+        if self.tuning.preempt && self.cpus[c].need_resched && self.may_pause(t) {
             self.tasks[t].stage = Stage::WakeNext;
             self.schedule(c, 0);
             return true;
@@ -47,6 +50,14 @@ impl<O: Observer> Sim<'_, O> {
         }
         self.tasks[t].stage = self.tasks[t].then;
         false
+    }
+
+    /// Between two wake-ups of one queue interrupts stay off; after every 64 the lock is let go for a moment.
+    fn may_pause(&self, t: usize) -> bool {
+        self.tasks[t].wakes.iter().flatten().all(|wake| match *wake {
+            Wake::Gate(gate) => self.gates[gate as usize].waiters.len().is_multiple_of(BREAK_EVERY),
+            _ => true,
+        })
     }
 
     /// A wait queue's lock is held over the whole wake-up, placement included: until the end of the present segment at least.
@@ -121,7 +132,6 @@ impl<O: Observer> Sim<'_, O> {
         if self.tasks[p].on_cpu {
             if self.queues_on_leaving_cpu(c, old) {
                 self.counts.wakes.unplaced += 1;
-                self.record_wakee(Some(t), c, p);
                 self.tasks[t].stage = Stage::WakeIpi(p as u32, old as u32);
                 let lines = self.costs.line[self.dist(c, old)];
                 self.segment(c, self.costs.ipi_send, Mechanism::WakeUp, lines);
@@ -155,7 +165,7 @@ impl<O: Observer> Sim<'_, O> {
     }
 
     /// Lengthens the segment that has just begun.
-    fn prolong(&mut self, c: usize, mechanism: Mechanism, ns: u64) {
+    pub(crate) fn prolong(&mut self, c: usize, mechanism: Mechanism, ns: u64) {
         if ns > 0 {
             self.cpus[c].portions.push(mechanism, ns);
             let end = self.heap.time(c);

@@ -102,13 +102,15 @@ fn preemptible_and_not_with_either_writer_wake_up_rule() {
 }
 
 #[test]
-fn one_node_is_pure_and_two_nodes_at_least_half() {
-    let one = World::new(&machine("kunpeng920:nodes=1"), "linux-5.9");
-    assert_eq!(one.run(&hackbench(2, 60), "0-23", &[], 1).0.purity, Some(1.0));
-    let two = World::new(&machine("kunpeng920"), "linux-5.9");
-    let purity: Vec<f64> = (0..4).map(|seed| two.run(&hackbench(2, 60), "0-47", &[], seed).0.purity.unwrap()).collect();
-    assert!(purity.iter().all(|purity| (0.5..=1.0).contains(purity)), "{purity:?}");
-    assert!(purity.iter().any(|&purity| purity < 1.0), "{purity:?}");
+fn kunpeng_purity_is_1_on_one_node_and_a_half_when_receivers_and_senders_are_held_apart() {
+    let world = World::new(&machine("kunpeng920"), "linux-5.9");
+    let program = hackbench(1, 100);
+    let purity = |cpus, pins: &[(u32, u32)]| world.run(&program, cpus, pins, 1).0.purity.unwrap();
+    assert_eq!(purity("0-23", &[]), 1.0);
+    // Receivers 1-20 on node 0, senders 21-40 on node 1; the senders end a little earlier.
+    let apart: Vec<(u32, u32)> = (1..=40).map(|task| (task, if task > 20 { task + 3 } else { task })).collect();
+    let apart = purity("0-47", &apart);
+    assert!((0.5..0.75).contains(&apart), "{apart}");
 }
 
 #[test]
@@ -121,4 +123,14 @@ fn a_program_bound_to_chosen_cpus_stays_there_and_no_wake_up_moves_it() {
     let moved = watch.moves.iter().filter(|moved| (1..41).contains(&moved.task) && moved.cause != Cause::Fork).count();
     assert_eq!(moved, 0);
     assert!(report.wakes.placed.last().unwrap().iter().sum::<u64>() > 40, "placed by the rule for bound tasks");
+}
+
+#[test]
+#[ignore = "defect of the engine: the first task starts on any CPU of the program, bound or not"]
+fn a_first_task_that_is_bound_starts_on_its_cpu() {
+    let world = World::new(&machine("kunpeng920:nodes=1"), "linux-5.9");
+    for seed in 0..8 {
+        let (_, watch) = world.run(&hackbench(1, 2), "0-23", &[(0, 7)], seed);
+        assert_eq!(watch.first_cpu(0), 7, "seed {seed}");
+    }
 }
