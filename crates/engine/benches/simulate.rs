@@ -61,13 +61,13 @@ fn large() -> Result<Machine, Box<dyn Error>> {
 fn measure(
     criterion: &mut Criterion,
     name: &str,
-    elements: fn(&Report) -> u64,
+    elements: fn(&Program) -> u64,
     world: Result<World, Box<dyn Error>>,
 ) -> Result<(), Box<dyn Error>> {
     let world = world?;
     let mut group = criterion.benchmark_group("simulate");
     group.sample_size(10).measurement_time(Duration::from_secs(8));
-    group.throughput(Throughput::Elements(elements(&world.run(0)?)));
+    group.throughput(Throughput::Elements(elements(&world.program)));
     let mut seed = 0;
     group.bench_function(name, |bencher| {
         bencher.iter(|| {
@@ -79,12 +79,8 @@ fn measure(
     Ok(())
 }
 
-fn messages(report: &Report) -> u64 {
-    report.messages
-}
-
-fn tasks(report: &Report) -> u64 {
-    report.finished_ns.len() as u64
+fn tasks(program: &Program) -> u64 {
+    program.tasks.len() as u64
 }
 
 /// A bench that cannot be set up says why.
@@ -98,13 +94,13 @@ fn hackbench_on_24_cpus(criterion: &mut Criterion) {
     for policy in ["linux-5.9", "rfc2-cluster"] {
         let machine = Machine::load("kunpeng920:nodes=1").map_err(Into::into);
         let world = machine.and_then(|machine| World::new(machine, policy, "hackbench/threads-pipe,loops=300", 4));
-        told(measure(criterion, &format!("hackbench g=4, 24 CPUs, {policy}"), messages, world));
+        told(measure(criterion, &format!("hackbench g=4, 24 CPUs, {policy}"), Program::messages, world));
     }
 }
 
 fn hackbench_of_10_000_tasks_on_1032_cpus(criterion: &mut Criterion) {
     let world = large().and_then(|machine| World::new(machine, "linux-5.9", "hackbench/threads-pipe,loops=10", 250));
-    told(measure(criterion, "hackbench g=250, 1032 CPUs, linux-5.9", messages, world));
+    told(measure(criterion, "hackbench g=250, 1032 CPUs, linux-5.9", Program::messages, world));
 }
 
 fn copies_of_mcf_on_24_cpus(criterion: &mut Criterion) {
