@@ -7,8 +7,8 @@ pub const NEVER: u64 = u64::MAX;
 
 /// Pending times by slot.
 pub struct EventHeap {
-    time: Vec<u64>,
-    heap: Vec<u32>,
+    /// (time, slot), a four-ary heap.
+    heap: Vec<(u64, u32)>,
     position: Vec<u32>,
 }
 
@@ -17,13 +17,16 @@ const ABSENT: u32 = u32::MAX;
 impl EventHeap {
     /// A queue of `slots` slots, none pending.
     pub fn new(slots: usize) -> Self {
-        EventHeap { time: vec![NEVER; slots], heap: Vec::with_capacity(slots), position: vec![ABSENT; slots] }
+        EventHeap { heap: Vec::with_capacity(slots), position: vec![ABSENT; slots] }
     }
 
     /// The slot's pending time, [`NEVER`] when it has none.
     #[inline]
     pub fn time(&self, slot: usize) -> u64 {
-        self.time[slot]
+        match self.position[slot] {
+            ABSENT => NEVER,
+            at => self.heap[at as usize].0,
+        }
     }
 
     /// Sets the slot's time; [`NEVER`] takes it out.
@@ -32,96 +35,80 @@ impl EventHeap {
         if time == NEVER {
             return self.clear(slot);
         }
-        let old = self.time[slot];
-        self.time[slot] = time;
-        if self.position[slot] == ABSENT {
-            self.position[slot] = self.heap.len() as u32;
-            self.heap.push(slot as u32);
-            self.up(self.heap.len() - 1);
-        } else if time < old {
-            self.up(self.position[slot] as usize);
-        } else {
-            self.down(self.position[slot] as usize);
+        let entry = (time, slot as u32);
+        match self.position[slot] {
+            ABSENT => {
+                self.heap.push(entry);
+                self.up(self.heap.len() - 1, entry);
+            }
+            at if entry < self.heap[at as usize] => self.up(at as usize, entry),
+            at => self.down(at as usize, entry),
         }
     }
 
     /// Sets the slot's time if it is earlier than the pending one.
     #[inline]
     pub fn set_min(&mut self, slot: usize, time: u64) {
-        if time < self.time[slot] {
+        if time < self.time(slot) {
             self.set(slot, time);
         }
     }
 
     /// Takes the slot out.
     pub fn clear(&mut self, slot: usize) {
-        let position = self.position[slot];
-        if position == ABSENT {
+        let at = std::mem::replace(&mut self.position[slot], ABSENT);
+        if at == ABSENT {
             return;
         }
-        self.time[slot] = NEVER;
-        self.position[slot] = ABSENT;
-        let last = self.heap.len() - 1;
-        self.heap.swap_remove(position as usize);
-        if (position as usize) < last {
-            let moved = self.heap[position as usize];
-            self.position[moved as usize] = position;
-            self.up(position as usize);
-            self.down(self.position[moved as usize] as usize);
+        let at = at as usize;
+        let Some(last) = self.heap.pop() else {
+            return;
+        };
+        if at < self.heap.len() {
+            if last < self.heap[at] { self.up(at, last) } else { self.down(at, last) }
         }
     }
 
     /// The earliest slot, left in place.
     #[inline]
     pub fn peek(&self) -> Option<(u64, usize)> {
-        let slot = *self.heap.first()? as usize;
-        Some((self.time[slot], slot))
+        self.heap.first().map(|&(time, slot)| (time, slot as usize))
     }
 
-    #[inline]
-    fn before(&self, a: u32, b: u32) -> bool {
-        (self.time[a as usize], a) < (self.time[b as usize], b)
-    }
-
-    fn up(&mut self, mut at: usize) {
-        let slot = self.heap[at];
+    fn up(&mut self, mut at: usize, entry: (u64, u32)) {
         while at > 0 {
             let parent = (at - 1) / 4;
-            if !self.before(slot, self.heap[parent]) {
+            if entry >= self.heap[parent] {
                 break;
             }
             self.put(at, self.heap[parent]);
             at = parent;
         }
-        self.put(at, slot);
+        self.put(at, entry);
     }
 
-    fn down(&mut self, mut at: usize) {
-        let slot = self.heap[at];
+    fn down(&mut self, mut at: usize, entry: (u64, u32)) {
         loop {
             let first = 4 * at + 1;
-            if first >= self.heap.len() {
+            let Some(children) = self.heap.get(first..(first + 4).min(self.heap.len()).max(first)) else {
+                break;
+            };
+            let Some((least, &child)) = children.iter().enumerate().min_by_key(|&(_, child)| child) else {
+                break;
+            };
+            if child >= entry {
                 break;
             }
-            let mut least = first;
-            for child in first + 1..(first + 4).min(self.heap.len()) {
-                if self.before(self.heap[child], self.heap[least]) {
-                    least = child;
-                }
-            }
-            if !self.before(self.heap[least], slot) {
-                break;
-            }
-            self.put(at, self.heap[least]);
-            at = least;
+            self.put(at, child);
+            at = first + least;
         }
-        self.put(at, slot);
+        self.put(at, entry);
     }
 
     #[inline]
-    fn put(&mut self, at: usize, slot: u32) {
-        self.heap[at] = slot;
-        self.position[slot as usize] = at as u32;
+    fn put(&mut self, at: usize, entry: (u64, u32)) {
+        self.heap[at] = entry;
+        self.position[entry.1 as usize] = at as u32;
     }
 }
 

@@ -162,7 +162,7 @@ pub struct Report {
     /// Context switches between tasks, or to and from idle.
     pub switches: u64,
     /// Mean share of a group's unfinished tasks that sit on the node where most of them are, sampled at every tick;
-    /// `None` when the program has no groups.
+    /// `None` when the program has no groups or ends within a tick.
     pub purity: Option<f64>,
     /// When each task exited, ns after the start of the measured stretch (0 for one that exited before).
     pub finished_ns: Vec<u64>,
@@ -188,6 +188,16 @@ pub enum SimError {
     #[error("none of the CPUs {cpus} that the program may use is online")]
     NoCpu {
         /// The list asked for.
+        cpus: String,
+    },
+    /// A task is bound to a CPU that it may not use, or does not exist.
+    #[error("task {task} cannot be bound to CPU {cpu}: the program's CPUs are {cpus}, or it has no such task")]
+    BadPin {
+        /// The task.
+        task: u32,
+        /// The CPU.
+        cpu: u32,
+        /// CPUs of the program.
         cpus: String,
     },
     /// The kernel generation asks for something that the engine has not.

@@ -113,6 +113,11 @@ impl<'a, O: Observer> Sim<'a, O> {
         if allowed.is_empty() {
             return Err(SimError::NoCpu { cpus: setup.cpus.to_string() });
         }
+        for &(task, cpu) in setup.pins {
+            if task.index() >= setup.program.tasks.len() || !allowed.contains(cpu) {
+                return Err(SimError::BadPin { task: task.0, cpu: cpu.0, cpus: allowed.to_string() });
+            }
+        }
         let not_simulated = |what| SimError::NotSimulated { kernel: setup.kernel.name.clone(), what };
         if setup.kernel.queue.kind != QueueKind::Cfs {
             return Err(not_simulated("the EEVDF queue"));
@@ -195,10 +200,8 @@ impl<'a, O: Observer> Sim<'a, O> {
             self.tasks.push(new_task(spec.script.0, PROGRAM));
         }
         for &(task, cpu) in self.setup.pins {
-            if let Some(task) = self.tasks.get_mut(task.index()) {
-                task.affinity = self.affinities.len() as u32;
-                self.affinities.push(CpuSet::from_cpus(self.cpus.len(), [cpu.index()]));
-            }
+            self.tasks[task.index()].affinity = self.affinities.len() as u32;
+            self.affinities.push(CpuSet::from_cpus(self.cpus.len(), [cpu.index()]));
         }
         let online: Vec<CpuId> = self.setup.tree.online.iter().collect();
         if self.costs.noise_interval > 0 {
@@ -213,9 +216,10 @@ impl<'a, O: Observer> Sim<'a, O> {
                 self.timers.push(Reverse((wake, self.tasks.len() as u32 - 1)));
             }
         }
-        let starts = self.affinities[0].len() as u64;
+        let affinity = self.tasks[0].affinity as usize;
+        let starts = self.affinities[affinity].len() as u64;
         let nth = self.below(starts) as usize;
-        let start = self.affinities[0].iter().nth(nth);
+        let start = self.affinities[affinity].iter().nth(nth);
         if let Some(cpu) = start {
             let main = &mut self.tasks[0];
             main.cpu = cpu.0;

@@ -270,11 +270,7 @@ impl Program {
                 self.check_op(script, op, step)?;
             }
         }
-        let mut totals = Totals {
-            spawned: vec![0; self.tasks.len()],
-            sent: vec![0; self.channels.len()],
-            received: vec![0; self.channels.len()],
-        };
+        let mut totals = Totals::new(self);
         for (task, spec) in self.tasks.iter().enumerate() {
             let script = self.scripts.get(spec.script.index()).ok_or(ProgramError::NoScript(task))?;
             totals.add(script);
@@ -313,11 +309,7 @@ impl Program {
 
     /// Messages sent in the whole program.
     pub fn messages(&self) -> u64 {
-        let mut totals = Totals {
-            spawned: vec![0; self.tasks.len()],
-            sent: vec![0; self.channels.len()],
-            received: vec![0; self.channels.len()],
-        };
+        let mut totals = Totals::new(self);
         for spec in &self.tasks {
             if let Some(script) = self.scripts.get(spec.script.index()) {
                 totals.add(script);
@@ -335,14 +327,20 @@ struct Totals {
 }
 
 impl Totals {
-    /// Adds what one run of a (checked) script does.
+    fn new(program: &Program) -> Totals {
+        let (tasks, channels) = (program.tasks.len(), program.channels.len());
+        Totals { spawned: vec![0; tasks], sent: vec![0; channels], received: vec![0; channels] }
+    }
+
+    /// Adds what one run of a (checked) script does. From its end to its start: a loop's factor holds from its `Repeat` back to
+    /// the first op of its body.
     fn add(&mut self, script: &Script) {
-        for (index, op) in script.ops.iter().enumerate() {
-            let times = script.ops[index..].iter().fold(1, |times, later| match *later {
-                Op::Repeat { to, times: more, .. } if to as usize <= index => times * more,
-                _ => times,
-            });
+        let mut loops: Vec<(usize, u64)> = Vec::new();
+        for (index, op) in script.ops.iter().enumerate().rev() {
+            loops.retain(|&(to, _)| to <= index);
+            let times = loops.iter().map(|&(_, times)| times).product::<u64>();
             match *op {
+                Op::Repeat { to, times, .. } => loops.push((to as usize, times)),
                 Op::Send { channel } => self.sent[channel.index()] += times,
                 Op::Receive { channel } => self.received[channel.index()] += times,
                 Op::Spawn { task } => self.spawned[task.index()] += times,
@@ -389,6 +387,23 @@ mod tests {
         let program = ping(7, 7);
         assert_eq!(program.validate(), Ok(()));
         assert_eq!(program.messages(), 7);
+    }
+
+    #[test]
+    fn nested_loops_multiply_and_end_where_their_bodies_begin() {
+        let mut program = ping(1, 1 + 2 * 15);
+        let channel = ChannelId(0);
+        program.scripts[0].ops = vec![
+            Op::Spawn { task: TaskId(1) },
+            Op::Send { channel },
+            Op::Send { channel },
+            Op::Repeat { to: 2, times: 5, counter: 0 },
+            Op::Send { channel },
+            Op::Repeat { to: 4, times: 5, counter: 0 },
+            Op::Repeat { to: 2, times: 3, counter: 1 },
+        ];
+        assert_eq!(program.validate(), Ok(()));
+        assert_eq!(program.messages(), 31);
     }
 
     #[test]

@@ -126,7 +126,6 @@ fn a_program_bound_to_chosen_cpus_stays_there_and_no_wake_up_moves_it() {
 }
 
 #[test]
-#[ignore = "defect of the engine: the first task starts on any CPU of the program, bound or not"]
 fn a_first_task_that_is_bound_starts_on_its_cpu() {
     let world = World::new(&machine("kunpeng920:nodes=1"), "linux-5.9");
     for seed in 0..8 {
