@@ -146,6 +146,23 @@ fn kunpeng_two_groups_give_the_same_bytes_for_any_jobs() {
     assert_eq!(seeds[0], seeds[1]);
 }
 
+/// Experiments convert what they simulate to the published length: a longer simulation must tell the same.
+#[test]
+fn jacobsville_mcf_verdicts_do_not_depend_on_the_length() {
+    let verdicts = |seconds: &str| {
+        let arguments = ["jacobsville-mcf", "--runs", "3", "--seconds", seconds];
+        let output = huddle(&arguments).output().unwrap();
+        assert!(output.status.success());
+        let text = String::from_utf8(output.stdout).unwrap();
+        let rows = text.lines().skip_while(|line| !line.contains("verdict")).skip(1).take(4);
+        let words = ["better", "worse", "same", "undecided"];
+        rows.map(|row| words.iter().find(|word| row.contains(*word)).copied().unwrap()).collect::<Vec<_>>()
+    };
+    let short = verdicts("10");
+    assert_eq!(short, ["same", "better", "better", "same"]);
+    assert_eq!(verdicts("20"), short);
+}
+
 #[test]
 fn another_seed_gives_another_result() {
     let result = |seed: &str| huddle(&own("", "", &["--runs", "1", "--seed", seed, "--json", "-"])).output().unwrap();

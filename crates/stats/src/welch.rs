@@ -26,7 +26,8 @@ pub enum Verdict {
     Better,
     /// The 95 % interval lies below 0.
     Worse,
-    /// The 95 % interval holds 0 and lies within ±[`Verdict::SAME_PERCENT`].
+    /// The 95 % interval holds 0 and lies within ±[`Verdict::SAME_PERCENT`], or all of it prints as 0.00 %: simulated runs
+    /// can differ by nanoseconds and by that without spread.
     Same,
     /// The runs are too few or too scattered to say.
     Undecided,
@@ -60,9 +61,13 @@ impl Verdict {
     /// Half width, in percent, of what counts as no change.
     pub const SAME_PERCENT: f64 = 1.0;
 
+    /// A change below this is printed as 0.00 %.
+    pub const NOTHING_PERCENT: f64 = 0.005;
+
     /// The verdict on a test; undecided without one.
     pub fn of(test: Option<Welch>) -> Verdict {
         match test {
+            Some(test) if test.low.abs().max(test.high.abs()) < Self::NOTHING_PERCENT => Verdict::Same,
             Some(test) if test.low > 0.0 => Verdict::Better,
             Some(test) if test.high < 0.0 => Verdict::Worse,
             Some(test) if test.low > -Self::SAME_PERCENT && test.high < Self::SAME_PERCENT => Verdict::Same,
@@ -141,6 +146,13 @@ mod tests {
         assert_eq!((equal.t, equal.p, Verdict::of(Some(equal))), (0.0, 1.0, Verdict::Same));
         let worse = Welch::test(Better::Lower, &[2.0, 2.0], &[3.0, 3.0]).unwrap();
         assert_eq!((worse.t, worse.p, Verdict::of(Some(worse))), (f64::NEG_INFINITY, 0.0, Verdict::Worse));
+    }
+
+    #[test]
+    fn a_difference_that_prints_as_nothing_is_the_same_however_sure_it_is() {
+        let test = Welch::test(Better::Lower, &[1.0, 1.0, 1.0], &[1.000_01, 1.000_01, 1.000_01]).unwrap();
+        assert!(test.high < 0.0);
+        assert_eq!(Verdict::of(Some(test)), Verdict::Same);
     }
 
     #[test]
