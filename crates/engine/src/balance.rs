@@ -531,7 +531,7 @@ impl<O: Observer> Sim<'_, O> {
         match self.setup.kernel.balance.numa {
             NumaImbalance::AnyIdle if busiest.nr <= 2 => 0,
             NumaImbalance::AnyIdle => difference / 2,
-            NumaImbalance::Quarter if local.nr < domain.weight / 4 && difference / 2 <= 2 => 0,
+            NumaImbalance::Quarter if busiest.nr < busiest.weight / 4 && difference / 2 <= 2 => 0,
             NumaImbalance::Quarter => difference / 2,
             NumaImbalance::ImbNumaNr => adjust_numa_imbalance(difference, local.nr + 1, domain.imb_numa_nr) / 2,
         }
