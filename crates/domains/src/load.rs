@@ -130,12 +130,21 @@ fn with_bases(file: &str, text: &str, depth: usize) -> Result<Table, KernelError
     })?;
     let Some(base) = table.remove("base") else { return Ok(table) };
     let Value::String(base) = base else {
-        return Err(wrong(format!("`base` is the name of a built-in kernel: one of {}", kernel_names().join(", "))));
+        let base = base.to_string().replace('\n', " ");
+        return Err(wrong(format!(
+            "`base` is {base}, must be a built-in kernel: one of {}",
+            kernel_names().join(", ")
+        )));
     };
     if depth > kernel_names().len() {
         return Err(wrong(format!("`base` = `{base}`: the bases form a circle")));
     }
-    let text = built_in(&base).map_err(|error| wrong(format!("`base`: {error}")))?;
+    let Ok(text) = built_in(&base) else {
+        return Err(wrong(format!(
+            "`base` is `{base}`, must be a built-in kernel: one of {}",
+            kernel_names().join(", ")
+        )));
+    };
     let mut merged = with_bases(&built_in_file(&base), text, depth + 1)?;
     merge(&mut merged, table);
     Ok(merged)
@@ -195,6 +204,15 @@ mod tests {
         assert!(error.is_usage());
         assert!(error.to_string().contains("5.9+rfc2, 5.10"), "{error}");
         assert!(!Kernel::load("no/such/record.toml").unwrap_err().is_usage());
+    }
+
+    #[test]
+    fn unknown_base_is_not_offered_a_path() {
+        let known = "one of 5.9, 5.9+rfc2, 5.10, 5.14, 5.14+cluster, 5.16, 6.0, 6.1, 6.7";
+        for (base, found) in [("\"4.4\"", "`4.4`"), ("\"./mine.toml\"", "`./mine.toml`"), ("4.4", "4.4")] {
+            let line = message(&format!("base = {base}\n"));
+            assert_eq!(line, format!("mine.toml: `base` is {found}, must be a built-in kernel: {known}"));
+        }
     }
 
     #[test]

@@ -23,10 +23,22 @@ impl Failure {
     /// Prints the line and gives the exit status. A closed pipe on the other side of stdout is no failure.
     pub fn report(self) -> ExitCode {
         if self.status != 0 {
-            eprintln!("huddle: {}", self.message.replace('\n', " "));
+            eprintln!("huddle: {}", escaped(&self.message));
         }
         ExitCode::from(self.status)
     }
+}
+
+/// The text with control characters as Rust writes them (`\u{1b}`): input must not steer the terminal or add lines.
+pub fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for char in text.chars() {
+        match char.is_control() {
+            true => out.extend(char.escape_default()),
+            false => out.push(char),
+        }
+    }
+    out
 }
 
 impl From<std::io::Error> for Failure {

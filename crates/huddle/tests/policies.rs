@@ -41,8 +41,12 @@ fn the_list_is_aligned_and_names_every_policy() {
         assert_eq!((&line[column - 1..column], line.as_bytes()[column] == b' '), (" ", false), "{line}");
         assert!(line.len() <= 130, "{line}");
     }
-    let names: Vec<Value> = json("policies --json").as_array().unwrap().iter().map(|p| p["name"].clone()).collect();
-    assert_eq!(names.len(), list.lines().count() - 1);
+    let value = json("policies --json");
+    assert_eq!(value["schema"], 1);
+    let listed = list.lines().skip(1).filter_map(|line| line.split(' ').next());
+    assert!(value["policies"].as_array().unwrap().iter().map(|policy| policy["name"].as_str().unwrap()).eq(listed));
+    let at = |name: &str| list.find(&format!("\n{name} ")).unwrap();
+    assert!(at("linux-5.9") < at("linux-5.10") && at("linux-5.14") < at("linux-5.14-cluster"), "{list}");
 }
 
 #[test]
@@ -54,7 +58,7 @@ fn a_policy_is_explained_step_by_step() {
     }
     assert!(told.lines().skip(1).all(|line| line.chars().count() <= 100), "{told}");
     let value = json("policies linux-6.7 --json");
-    assert_eq!(value["steps"].as_array().unwrap().len(), 13);
+    assert_eq!((&value["schema"], value["steps"].as_array().unwrap().len()), (&1.into(), 13));
     assert_eq!(value["steps"][9]["step"]["src"], "llc_first_group");
     assert_eq!(value["entry"]["rule"]["affine_idle_prev"], true);
 }
@@ -69,12 +73,18 @@ fn a_policy_that_cannot_be_had_is_refused() {
         "name = 'x'\ntitle = 'x'\nkernel = '6.7'\nentry = {}\nsteps = [{ kind = 'NeedLlc' }, { kind = 'Claim' }]\n";
     std::fs::write(&file, record).unwrap();
     refused(&format!("policies {}", file.display()), 1, &["bad.toml: step 2: Claim: unknown step"]);
+    let record = "name = 'x'\ntitle = 'x'\nkernel = '9.9'\nentry = {}\nsteps = [{ kind = 'ReturnTarget' }]\n";
+    std::fs::write(&file, record).unwrap();
+    for args in ["policies ", "place --machine kunpeng920 --target 4 --policy "] {
+        refused(&format!("{args}{}", file.display()), 1, &["bad.toml: `kernel`: unknown kernel `9.9`", "5.9+rfc2"]);
+    }
 }
 
 #[test]
 fn kunpeng_node_target_busy_takes_cluster_mate() {
     let told = text(&format!("{KUNPENG} --policy linux-6.7 --busy 5,7-9 --target 5 --prev 9"));
-    assert!(told.contains("\n 10. ScanCluster   examined 6 idle; budget left 23; found 6\n"), "{told}");
+    assert!(told.contains("\n 10. ScanCluster   examined 6 idle; found 6\n"), "{told}");
+    assert!(told.contains("\n  9. Budget        no limit in this state\n"), "{told}");
     assert!(told.contains("\nCPU 6: step 10, ScanCluster\n"), "{told}");
 }
 
@@ -85,7 +95,8 @@ fn kunpeng_node_second_chance_after_a_budget_of_three() {
     assert_eq!((&value["cpu"], &value["step"], &value["exhausted"]), (&9.into(), &12.into(), &true.into()));
     let scan = value["steps"].as_array().unwrap().iter().find(|step| step["kind"] == "ScanCluster").unwrap();
     let order: Vec<u64> = scan["examined"].as_array().unwrap().iter().map(|cpu| cpu["cpu"].as_u64().unwrap()).collect();
-    assert_eq!((order, &scan["left"]), (vec![6, 7, 4], &0.into()));
+    assert_eq!((order, &scan["left"], &value["schema"]), (vec![6, 7, 4], &0.into(), &1.into()));
+    assert_eq!(scan["text"], "examined 6-7 busy, 4 busy; budget exhausted; budget left 0");
     assert_eq!(value["examined"]["cluster"], 3);
 }
 
@@ -108,6 +119,36 @@ fn kunpeng_two_nodes_the_entry_rule_is_told() {
     let value =
         json("place --machine kunpeng920:nodes=2 --policy linux-5.9 --busy 3,9 --this 3 --prev 9 --allowed 30 --json");
     assert_eq!((&value["cpu"], &value["step"]), (&30.into(), &Value::Null));
+}
+
+#[test]
+fn kunpeng_a_given_target_is_held_to_the_affinity() {
+    for (state, cpu) in [("--allowed 0-3", 0), ("--busy 4 --prev 5 --allowed 4,7", 4), ("--allowed 4-7", 4)] {
+        let value = json(&format!("place --machine kunpeng920 --policy linux-5.9 --target 4 {state} --json"));
+        assert_eq!((&value["cpu"], &value["target"]), (&cpu.into(), &4.into()), "{state}");
+        assert_eq!(value["step"].is_null(), state != "--allowed 4-7", "{state}");
+    }
+}
+
+#[test]
+fn long_scans_are_told_in_rows_and_in_lines_of_120() {
+    let xeon = "place --machine xeon-2s44c88t --target 4";
+    let told = text(&format!("{xeon} --policy linux-5.9 --busy 0-40"));
+    assert!(told.contains("\n  8. Budget        no limit in this state\n"), "{told}");
+    assert!(told.contains("\n  9. ScanLlc       examined 4,6,…,40 busy, 42 idle; found 42\n"), "{told}");
+    let told = text(&format!("{xeon} --policy linux-6.7 --busy 0-87 --idle-cores"));
+    assert!(told.contains("examined 6 busy, 50 busy, 8 busy,"), "{told}");
+    assert!(told.lines().all(|line| line.chars().count() <= 120 && !line.ends_with(' ')), "{told}");
+}
+
+#[test]
+fn negative_numbers_are_wrong_values_not_options() {
+    for (args, option) in [("--target -1", "--target"), ("--target 1 --budget -1", "--budget")] {
+        let output = huddle(&format!("{KUNPENG} --policy linux-6.7 {args}")).assert().code(2).get_output().clone();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(error.starts_with(&format!("error: invalid value '-1' for '{option} ")), "{error}");
+    }
+    refused(&format!("{KUNPENG} --policy linux-6.7 --target 5 --busy -1"), 2, &["--busy: `-1`"]);
 }
 
 #[test]

@@ -129,3 +129,104 @@ fn wrong_requests_and_unreadable_sources_differ_in_exit_status() {
         assert!(message.starts_with("huddle: ") && message.contains(part), "{message}");
     }
 }
+
+/// A folder with a tree of files given by path below `sys/devices/system`.
+fn tree(files: &[(String, String)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (file, content) in files {
+        let path = folder.path().join("sys/devices/system").join(file);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+    folder
+}
+
+fn files(files: &[(&str, &str)]) -> Vec<(String, String)> {
+    files.iter().map(|&(file, content)| (file.to_owned(), content.to_owned())).collect()
+}
+
+/// The text view, which must succeed.
+fn view(folder: &tempfile::TempDir) -> String {
+    let output = huddle(&[folder.path().to_str().unwrap()]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    text(&output.stdout).to_owned()
+}
+
+#[test]
+fn control_characters_of_the_input_are_escaped() {
+    let escape = char::from(27);
+    let output = huddle(&[&format!("no{escape}[31m\rsuch\nname")]);
+    let message = text(&output.stderr);
+    assert_eq!((output.status.code(), message.lines().count()), (Some(2), 1), "{message}");
+    assert!(message.contains(r"no\u{1b}[31m\rsuch\nname"), "{message}");
+
+    let mut input = files(&[("cpu/online", "0"), ("cpu/cpu0/topology/core_id", "0")]);
+    input.extend(files(&[("cpu/cpu0/cpuidle/state0/latency", "1")]));
+    input.push(("cpu/cpu0/cpuidle/state0/name".to_owned(), format!("C1{escape}[31m")));
+    input.push(("cpu/cpu0/cpu_capacity".to_owned(), format!("a{escape}[2J")));
+    input.push(("cpu/cpu0/topology/core_cpus_list".to_owned(), "0\r1".to_owned()));
+    let drawing = view(&tree(&input));
+    assert!(!drawing.contains(|char: char| char.is_control() && char != '\n'), "{drawing:?}");
+    for part in [r"C1\u{1b}[31m", r"`a\u{1b}[2J`", r"`0\r1`", "1 CPU online"] {
+        assert!(drawing.contains(part), "{drawing}");
+    }
+}
+
+#[test]
+fn siblings_are_tied_together_in_the_drawing() {
+    let mut input = files(&[("cpu/online", "0-5")]);
+    for cpu in 0..6 {
+        input.push((format!("cpu/cpu{cpu}/topology/core_cpus_list"), cpu.to_string()));
+        let package = if cpu < 4 { "0-3" } else { "4-5" };
+        input.push((format!("cpu/cpu{cpu}/topology/package_cpus_list"), package.to_owned()));
+    }
+    for (cpu, sharers) in [(0, "0-1"), (1, "0-1"), (4, "4-5"), (5, "4-5")] {
+        input.push((format!("cpu/cpu{cpu}/cache/index0/shared_cpu_list"), sharers.to_owned()));
+    }
+    let drawing = view(&tree(&input));
+    let rows: Vec<&str> = drawing.lines().skip(2).take_while(|line| !line.is_empty()).collect();
+    insta::assert_snapshot!(rows.join("\n"), @r"
+    level                        each  caches  cpus
+    package                         4          0-3
+    ├ LLC                           2  L1d     0-1
+    │ └ 2 clusters = cores          1
+    └ 2 LLCs = clusters = cores     1
+    package = LLC                   2  L1d     4-5
+    └ 2 clusters = cores            1
+    ");
+}
+
+#[test]
+fn wide_distance_tables_show_each_distance_once() {
+    let mut input = files(&[("cpu/online", "0-63")]);
+    for cpu in 0..64 {
+        input.push((format!("cpu/cpu{cpu}/topology/core_cpus_list"), cpu.to_string()));
+        input.push((format!("node/node{cpu}/cpulist"), cpu.to_string()));
+        let row = (0..64).map(|other| match (other == cpu, other / 4 == cpu / 4) {
+            (true, _) => "10",
+            (_, true) => "16",
+            _ => "22",
+        });
+        input.push((format!("node/node{cpu}/distance"), row.collect::<Vec<_>>().join(" ")));
+    }
+    let drawing = view(&tree(&input));
+    assert!(drawing.contains("\n  63  10 16x3 22x60             63\n"), "{drawing}");
+    assert!(drawing.lines().all(|line| line.chars().count() <= 120), "{drawing}");
+}
+
+#[test]
+fn repeated_findings_are_listed_three_times_and_counted() {
+    let mut input = files(&[("cpu/online", "0-31")]);
+    for cpu in 0..32 {
+        input.push((format!("cpu/cpu{cpu}/cpu_capacity"), "none".to_owned()));
+    }
+    let folder = tree(&input);
+    let drawing = view(&folder);
+    let lines: Vec<&str> = drawing.lines().filter(|line| line.contains("capacity-invalid")).collect();
+    assert_eq!(lines.len(), 4, "{drawing}");
+    assert!(lines[3].starts_with("warning  capacity-invalid") && lines[3].ends_with("  29 more of this kind"));
+    let output = huddle(&[folder.path().to_str().unwrap(), "--json"]);
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let listed = json["findings"].as_array().unwrap().iter().filter(|finding| finding["code"] == "capacity-invalid");
+    assert_eq!(listed.count(), 17);
+}

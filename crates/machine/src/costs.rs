@@ -57,6 +57,18 @@ pub struct CostKeyInfo {
     pub doc: &'static str,
 }
 
+impl CostKeyInfo {
+    /// The most that a figure of its unit can be: a second, a million of anything else. Beyond it simulated time and
+    /// sums of costs lose their meaning.
+    pub fn most(&self) -> f64 {
+        match self.unit {
+            "fraction" | "0 or 1" => 1.0,
+            "ns" => 1e9,
+            _ => 1e6,
+        }
+    }
+}
+
 cost_keys! {
     Line, "line", "ns", ByDistance, "Stall for one cache line that a CPU at that distance wrote last, in kernel paths.";
     PipeLines, "pipe_lines", "lines", Scalar, "Lines that a pipe operation pulls from the CPU that used the pipe last.";
@@ -131,8 +143,8 @@ pub enum CostError {
         /// What it means.
         doc: &'static str,
     },
-    /// A number is negative, infinite or not a number.
-    #[error("figure `{name}` is {value}; it must be a number of {unit}, zero or more")]
+    /// A number is negative, too large, infinite or not a number.
+    #[error("figure `{name}` is {value:?}; it must be a number of {unit}, zero or more, {most} at most")]
     NotANumber {
         /// Its name.
         name: &'static str,
@@ -140,6 +152,8 @@ pub enum CostError {
         unit: &'static str,
         /// The value found.
         value: f64,
+        /// The largest that is accepted.
+        most: f64,
     },
     /// A number for each distance was wanted and one was given, or the reverse.
     #[error("figure `{name}` must be {wanted}")]
@@ -155,14 +169,16 @@ impl Costs {
     /// Checks and orders the figures that `lookup` gives for each registered name.
     ///
     /// # Errors
-    /// The first figure that is missing, negative, not finite or of the wrong shape.
+    /// The first figure that is missing, negative, too large, not finite or of the wrong shape.
     pub fn from_lookup(mut lookup: impl FnMut(&'static str) -> Option<Figure>) -> Result<Costs, CostError> {
         let mut figures = Vec::with_capacity(COST_KEYS.len());
-        for &CostKeyInfo { name, unit, shape, doc, .. } in COST_KEYS {
+        for info in COST_KEYS {
+            let &CostKeyInfo { name, unit, shape, doc, .. } = info;
+            let most = info.most();
             let figure = lookup(name).ok_or(CostError::Missing { name, unit, doc })?;
-            let check = |value: f64| match value.is_finite() && value >= 0.0 {
+            let check = |value: f64| match (0.0..=most).contains(&value) {
                 true => Ok(()),
-                false => Err(CostError::NotANumber { name, unit, value }),
+                false => Err(CostError::NotANumber { name, unit, value, most }),
             };
             match (shape, &figure.value) {
                 (Shape::Scalar, &Value::Scalar(value)) => check(value)?,

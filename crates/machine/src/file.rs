@@ -127,16 +127,29 @@ impl MachineFile {
     /// # Errors
     /// The first key that is unknown, missing or of the wrong type, with its line.
     pub(crate) fn parse(file: &str, text: &str) -> Result<MachineFile, MachineError> {
-        let raw = toml::from_str(text).map_err(|error: toml::de::Error| {
+        let raw: Raw = toml::from_str(text).map_err(|error: toml::de::Error| {
             let at = error.span().map_or(0, |span| span.start).min(text.len());
             let before = text.get(..at).unwrap_or_default();
             let line = before.matches('\n').count();
             let key = text.lines().nth(line).unwrap_or_default().split('=').next().unwrap_or_default().trim();
-            let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
+            let message = match key.strip_prefix("[[") {
+                Some(_) if error.message().starts_with("invalid type") => {
+                    "is a list of tables; write it as one table, `[…]`".to_owned()
+                }
+                _ => plain(error.message()),
+            };
             let key = if key.is_empty() { format!("line {}", line + 1) } else { format!("line {}, {key}", line + 1) };
             MachineError::Key { file: file.to_owned(), key, message }
         })?;
-        Ok(MachineFile { file: file.to_owned(), raw })
+        let parsed = MachineFile { file: file.to_owned(), raw };
+        let states = parsed.raw.idle_states.iter().map(|state| ("idle_states.name", &state.name));
+        for (key, name) in [("name", &parsed.raw.name), ("title", &parsed.raw.title)].into_iter().chain(states) {
+            if name.trim().is_empty() || name.contains(char::is_control) {
+                let message = format!("{name:?} must be one line of text, neither empty nor with control characters");
+                return Err(parsed.error(key, message));
+            }
+        }
+        Ok(parsed)
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -331,18 +344,50 @@ impl MachineFile {
             }
             Shape::Scalar => {}
         }
-        for value in figure.value.into_iter().chain(distances.into_iter().flatten()) {
+        let stated = Distance::ALL.iter().map(|d| d.name()).zip(distances).chain([("value", figure.value)]);
+        for (name, value) in stated.filter_map(|(name, value)| Some((name, value?))) {
             let (fits, wanted) = match info.unit {
                 "fraction" => ((0.0..=1.0).contains(&value), "a number from 0 to 1".to_owned()),
                 "0 or 1" => (value == 0.0 || value == 1.0, "0 or 1".to_owned()),
-                unit => (value.is_finite() && value >= 0.0, format!("a number of {unit}, zero or more")),
+                unit => {
+                    let most = info.most();
+                    ((0.0..=most).contains(&value), format!("a number of {unit}, zero or more, {most} at most"))
+                }
             };
             if !fits {
-                return Err(self.error(key, format!("{value} is not {wanted}")));
+                return Err(self.error(format!("{key}.{name}"), format!("{value:?} is not {wanted}")));
             }
         }
         Ok(())
     }
+}
+
+/// The TOML reader's message on one line, with the words of the file instead of Rust's types.
+fn plain(message: &str) -> String {
+    let message = message.split_whitespace().collect::<Vec<_>>().join(" ");
+    if message == "wanted string or table" {
+        return "must be a text in quotes".to_owned();
+    }
+    let typed = message.strip_prefix("invalid type: ").or_else(|| message.strip_prefix("invalid value: "));
+    // A text that is quoted in the message may hold the separator itself.
+    let Some((found, wanted)) = typed.and_then(|rest| rest.rsplit_once(", expected ")) else { return message };
+    let wanted = match wanted {
+        "usize" | "u64" => "a whole number, 0 or more",
+        "u32" => "a whole number, 0 or more and less than 4294967296",
+        "f64" => "a number",
+        "a string" => "a text in quotes",
+        "a boolean" => "true or false",
+        "a sequence" => "a list",
+        _ => "a table",
+    };
+    let found = match found.split_once(' ') {
+        None if found == "map" => "a table",
+        None if found == "sequence" => "a list",
+        Some(("string", text)) => text,
+        Some(_) => found.split('`').nth(1).unwrap_or(found),
+        None => found,
+    };
+    format!("must be {wanted}, not {found}")
 }
 
 /// `L1d` is level 1, data.

@@ -24,4 +24,6 @@ pub struct Finding {
     pub file: String,
     /// One sentence.
     pub message: String,
+    /// How many findings of the same code are only counted in this one; 0 when it is a finding itself.
+    pub counted: usize,
 }

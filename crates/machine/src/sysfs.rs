@@ -154,10 +154,7 @@ fn read_cpus(tree: &Tree, name: &str, findings: &mut Findings) -> Result<(CpuSet
                 "online-missing",
                 None,
                 format!("{CPU}/online"),
-                format!(
-                    "is missing; the {} CPUs with a topology folder that are not switched off are taken",
-                    set.len()
-                ),
+                format!("is missing; {} with a topology folder and not switched off taken", amount(set.len(), "CPU")),
             );
             if set.is_empty() {
                 return Err(MachineError::source(
@@ -175,6 +172,10 @@ fn read_cpus(tree: &Tree, name: &str, findings: &mut Findings) -> Result<(CpuSet
     present.subtract(&online);
     let ids = [online.last(), present.last()].into_iter().flatten().max().map_or(0, |last| last.index() + 1);
     let folder_cpus = CpuSet::from_cpus(MAX_CPUS, folders.iter().map(|&cpu| cpu as usize));
+    if !online.intersects(&folder_cpus) {
+        let message = format!("none of the CPUs {} has a cpuN folder; at least one must", cut(&online.to_string()));
+        return Err(MachineError::source(file("online"), message));
+    }
     for cpu in online.iter().filter(|&cpu| !folder_cpus.contains(cpu)) {
         let message = "is missing although the CPU is online; the CPU is taken to share nothing";
         findings.warn("cpu-folder-missing", Some(cpu), format!("{CPU}/cpu{cpu}"), message);
@@ -346,7 +347,8 @@ impl Reader<'_> {
             Some(*by_core.entry((package, die, core)).or_insert(cpu))
         });
         if from_ids > 0 {
-            let message = format!("missing for {from_ids} CPUs; package and core ids (or proc/cpuinfo) are used");
+            let message =
+                format!("missing for {}; package and core ids (or proc/cpuinfo) are used", amount(from_ids, "CPU"));
             self.findings.info("smt-from-ids", "topology/thread_siblings", message);
         }
         self.missing("smt-missing", "topology/thread_siblings", &smt.1, "each is taken to be a core of its own");
@@ -373,7 +375,7 @@ impl Reader<'_> {
             }
         });
         if from_ids > 0 {
-            let message = format!("missing for {from_ids} CPUs; the package id (or proc/cpuinfo) is used");
+            let message = format!("missing for {}; the package id (or proc/cpuinfo) is used", amount(from_ids, "CPU"));
             self.findings.info("package-from-ids", "topology/core_siblings", message);
         }
         self.missing("package-missing", "topology/core_siblings", &without, "such CPUs are taken to form one package");
@@ -492,7 +494,10 @@ impl Reader<'_> {
             }
         }
         if let (Some(&cpu), count) = (level_missing.first(), level_missing.len()) {
-            let message = format!("missing for {count} caches; the index tells: 0 and 1 level 1, then one level each");
+            let message = format!(
+                "missing for {}; the index tells: 0 and 1 level 1, then one level each",
+                amount(count, "cache")
+            );
             self.findings.warn("cache-level-missing", Some(cpu), "cache/indexN/level".into(), message);
         }
         self.missing(
@@ -562,7 +567,7 @@ impl Reader<'_> {
         };
         let rest = match (with, self.online.len() - with) {
             (0, _) | (_, 0) => String::new(),
-            (_, rest) => format!(", the core for {rest} CPUs without one"),
+            (_, rest) => format!(", the core for {} without one", amount(rest, "CPU")),
         };
         self.findings.info(code, "topology/cluster_cpus_list", format!("{message}{rest}"));
         let cluster = Partition::from_ids(self.online, |cpu| match level2(cpu) {
@@ -890,17 +895,19 @@ impl Findings {
     }
 
     fn warn(&mut self, code: &'static str, cpu: Option<CpuId>, file: String, message: impl Display) {
-        self.add(Finding { code, severity: Severity::Warning, cpu, file, message: message.to_string() });
+        self.add(Finding { code, severity: Severity::Warning, cpu, file, message: message.to_string(), counted: 0 });
     }
 
     fn info(&mut self, code: &'static str, file: &str, message: String) {
-        self.add(Finding { code, severity: Severity::Info, cpu: None, file: file.to_owned(), message });
+        self.add(Finding { code, severity: Severity::Info, cpu: None, file: file.to_owned(), message, counted: 0 });
     }
 
     fn finish(mut self) -> Vec<Finding> {
         for (&code, &count) in self.counts.iter().filter(|&(_, &count)| count > FINDINGS_PER_CODE) {
-            let message = format!("{} more of this kind are not listed", count - FINDINGS_PER_CODE);
-            self.list.push(Finding { code, severity: Severity::Warning, cpu: None, file: String::new(), message });
+            let counted = count - FINDINGS_PER_CODE;
+            let message = format!("{counted} more of this kind are not listed");
+            let file = String::new();
+            self.list.push(Finding { code, severity: Severity::Warning, cpu: None, file, message, counted });
         }
         self.list
     }
@@ -912,6 +919,11 @@ fn text(data: &[u8]) -> String {
 
 fn read_text(tree: &Tree, path: &str) -> Option<String> {
     tree.read(path).map(|data| text(&data))
+}
+
+/// `1 CPU`, `2 CPUs`.
+fn amount(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// The start of a text, for messages.

@@ -126,7 +126,17 @@ fn changed(from: &str, to: &str) -> MachineError {
 fn mistakes_in_a_machine_file_name_the_key_and_what_would_be_right() {
     for (from, to, wanted) in [
         ("title =", "titel =", &["line 6", "titel", "unknown field"][..]),
-        ("packages = 2", "packages = \"two\"", &["packages", "invalid type"]),
+        ("packages = 2", "packages = \"two\"", &["packages", "must be a whole number, 0 or more, not \"two\""]),
+        ("packages = 2", "packages = -1", &["packages", "must be a whole number, 0 or more, not -1"]),
+        ("packages = 2", "packages = { a = 1 }", &["packages", "must be a whole number, 0 or more, not a table"]),
+        ("hz = 250", "hz = 5000000000", &["hz", "a whole number, 0 or more and less than 4294967296"]),
+        ("preempt = true", "preempt = 1", &["preempt", "must be true or false, not 1"]),
+        ("arch = \"arm64\"", "arch = 3", &["arch", "a text in quotes"]),
+        ("L2 = {", "L2 = 3 #", &["L2", "must be a table, not 3"]),
+        ("[config]", "[[config]]", &["[[config]]", "one table"]),
+        ("name = \"kunpeng920\"", "name = \" \"", &["mine.toml: name:", "empty"]),
+        ("name = \"kunpeng920\"", "name = \"a\\u001b[31m\"", &["mine.toml: name:", "\\u{1b}", "control"]),
+        ("title = \"", "title = \"a\\rb", &["mine.toml: title:", "control"]),
         ("packages = 2\n", "", &["topology", "missing field", "packages"]),
         ("packages = 2", "packages = 0", &["topology", "1 or more"]),
         ("packages = 2", "packages = 100000", &["topology", "16384"]),
@@ -163,6 +173,11 @@ fn wrong_figures_name_the_key_and_what_would_be_right() {
         ("tick", "value = 1\nbeyond = 1", &["costs.tick", "`value`"]),
         ("tick", "value = 1\nfar = 1", &["far", "unknown field", "beyond"]),
         ("pipe_locked", "value = 1.5", &["costs.pipe_locked", "0 to 1"]),
+        ("tick", "value = 1e300", &["costs.tick.value", "1e300", "1000000000 at most"]),
+        ("wake_lines", "value = 2e6", &["costs.wake_lines.value", "lines", "1000000 at most"]),
+        ("noise_time", "value = 2e6", &["costs.noise_time.value", "us", "1000000 at most"]),
+        ("node_bandwidth", "value = 2e6", &["costs.node_bandwidth.value", "GB/s", "1000000 at most"]),
+        ("line", "cluster = 1\nllc = 1\npackage = 2e9\nbeyond = 1", &["costs.line.package", "1000000000 at most"]),
         ("idle_polling", "value = 0.5", &["costs.idle_polling", "0 or 1"]),
         ("line", "llc = 1\npackage = 1\nbeyond = 1", &["costs.line", "distance cluster", "ns"]),
         ("line", "smt = 1\ncluster = 1\nllc = 1\npackage = 1\nbeyond = 1", &["costs.line", "smt", "delete"]),
@@ -188,4 +203,18 @@ fn wrong_figures_name_the_key_and_what_would_be_right() {
 fn a_missing_figure_is_named_with_unit_and_meaning() {
     let message = changed(&figure_table("fork"), "").to_string();
     assert!(message.contains("missing figure `fork` (ns): Creating a thread"), "{message}");
+}
+
+#[test]
+fn pipe_operations_may_cost_nothing() {
+    let mut text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/kunpeng920.toml")).unwrap();
+    for name in ["pipe_lines", "pipe_write", "pipe_read", "pipe_locked"] {
+        let free = format!("[costs.{name}]\nvalue = 0\nsource = \"a test\"\nconfidence = \"D\"");
+        text = text.replacen(&figure_table(name), &free, 1);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mine.toml");
+    fs::write(&path, text).unwrap();
+    let machine = Machine::load(path.to_str().unwrap()).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(machine.costs.scalar(CostKey::PipeWrite), 0.0);
 }

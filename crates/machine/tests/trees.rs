@@ -516,3 +516,22 @@ fn absent_source_is_named() {
     assert_eq!(error.to_string(), "no/such/place.tar.gz: no such file or folder");
     assert!(!error.is_usage());
 }
+
+#[test]
+fn an_online_list_of_cpus_without_any_folder_is_refused() {
+    let folder = tree(&[("cpu/online", "8-9"), ("cpu/cpu0/topology/core_id", "0")]);
+    let message = refusal(&folder);
+    assert!(message.contains("sys/devices/system/cpu/online: none of the CPUs 8-9 has a cpuN folder"), "{message}");
+}
+
+#[test]
+fn one_cpu_is_counted_as_one() {
+    let folder = tree(&[
+        ("cpu/online", "0"),
+        ("cpu/cpu0/topology/core_id", "0"),
+        ("cpu/cpu0/topology/physical_package_id", "0"),
+    ]);
+    let topology = read(&folder);
+    let messages: Vec<&str> = topology.findings.iter().map(|finding| finding.message.as_str()).collect();
+    assert!(messages.iter().any(|message| message.starts_with("missing for 1 CPU;")), "{messages:?}");
+}

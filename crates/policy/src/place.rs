@@ -100,8 +100,24 @@ impl Plan {
         if asked {
             return Ok(by_core(target, target, false));
         }
+        let placement = self.place_on_target_traced(view, wakeup, target, scratch, trace)?;
+        Ok(Placement { wide, ..placement })
+    }
+
+    /// [`Plan::place_traced`] without the entry rule, for a target that is already chosen: the steps, and the core's choice when
+    /// theirs is outside the affinity.
+    ///
+    /// # Errors
+    /// As [`Plan::place`].
+    pub fn place_on_target_traced<V: View, T: Tracer>(
+        &self,
+        view: &mut V,
+        wakeup: &Wakeup,
+        target: CpuId,
+        scratch: &mut Scratch,
+        trace: &mut T,
+    ) -> Result<Placement, Undecidable> {
         let mut placement = self.select_traced(view, wakeup, target, scratch, trace)?;
-        placement.wide = wide;
         if !allowed(view, placement.cpu)
             && let Some(cpu) = self.fallback(view, wakeup.prev)
         {

@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use huddle_domains::Kernel;
 use include_dir::{Dir, include_dir};
 use serde::Serialize;
 use toml::{Table, Value};
@@ -334,11 +335,19 @@ impl PolicyError {
     }
 }
 
-/// The names of the records that come with the program, sorted.
+/// The names of the records that come with the program, ascending by release.
 pub fn policy_names() -> Vec<String> {
     let mut names: Vec<String> = shipped().map(|(name, _)| name.to_owned()).collect();
-    names.sort();
+    names.sort_by(|one, other| by_release(one).cmp(by_release(other)));
     names
+}
+
+/// A name's runs of digits and of other characters, so that numbers sort by size: `linux-5.9` before `linux-5.10`.
+fn by_release(name: &str) -> impl Iterator<Item = (usize, &[u8])> {
+    let is_digit = u8::is_ascii_digit;
+    name.as_bytes()
+        .chunk_by(move |one, next| is_digit(one) == is_digit(next))
+        .map(move |run| (if run.iter().all(is_digit) { run.len() } else { 0 }, run))
 }
 
 /// The embedded records: file stem and text.
@@ -372,7 +381,7 @@ impl Policy {
     /// Reads a record; `file` is named in errors.
     ///
     /// # Errors
-    /// Bad TOML, unknown, missing or wrong keys, and steps whose order makes no sense.
+    /// Bad TOML, unknown, missing or wrong keys, a kernel that cannot be had, and steps whose order makes no sense.
     pub fn parse(file: &str, text: &str) -> Result<Policy, PolicyError> {
         let refuse = |message: String| PolicyError::Record { file: file.to_owned(), message };
         let mut table: Table = text.parse().map_err(|error: toml::de::Error| {
@@ -393,7 +402,7 @@ impl Policy {
                 name: keys.text("name")?,
                 title: keys.text("title")?,
                 aliases: keys.texts("aliases")?,
-                kernel: keys.text("kernel")?,
+                kernel: keys.kernel("kernel")?,
                 entry: Entry {
                     wide: entry.flag_or("wide", true)?,
                     affine_idle_prev: entry.flag("affine_idle_prev")?,
@@ -708,6 +717,15 @@ impl Keys {
         }
     }
 
+    /// The name or path of a kernel record that loads.
+    fn kernel(&mut self, key: &'static str) -> Result<String, String> {
+        let name = self.text(key)?;
+        match Kernel::load(&name) {
+            Ok(_) => Ok(name),
+            Err(error) => Err(format!("`{key}`: {error}").replace('\n', " ")),
+        }
+    }
+
     /// A list of texts, empty when absent.
     fn texts(&mut self, key: &'static str) -> Result<Vec<String>, String> {
         let list = match self.take(key) {
@@ -763,7 +781,7 @@ impl Keys {
             Some(Value::Array(list)) if !list.is_empty() => {
                 list.into_iter().map(|value| parse_word(key, Some(value))).collect()
             }
-            found => Err(wrong(key, found, "a list of words")),
+            found => Err(wrong(key, found, format!("a list of one or more of {}", choice::<W>(", ")))),
         }
     }
 
@@ -786,8 +804,13 @@ fn parse_word<W: Word>(key: &str, found: Option<Value>) -> Result<W, String> {
     {
         return Ok(word);
     }
+    Err(wrong(key, found, choice::<W>(" or ")))
+}
+
+/// Every word that a value may be.
+fn choice<W: Word>(separator: &str) -> String {
     let words: Vec<String> = W::WORDS.iter().map(|(word, _)| format!("\"{word}\"")).collect();
-    Err(wrong(key, found, words.join(" or ")))
+    words.join(separator)
 }
 
 fn wrong(key: &str, found: Option<Value>, right: impl fmt::Display) -> String {

@@ -14,6 +14,7 @@ const WIDTH: usize = 110;
 
 /// Show the sched domains that a kernel makes of a machine, as its debugfs does
 #[derive(clap::Args)]
+#[command(allow_negative_numbers = true)]
 pub struct Args {
     /// Folder or archive (.tar, .tar.gz, .tar.bz2, .tar.xz) with a /sys tree, machine file (.toml) or built-in machine,
     /// `:nodes=N` after it for the first N nodes; this machine when absent

@@ -1,6 +1,5 @@
 //! `huddle place`: one placement decision on a frozen state, step by step.
 
-use std::fmt::Write as _;
 use std::io::{self, BufWriter, Write};
 
 use huddle_domains::{DomainTree, Kernel, build};
@@ -8,8 +7,11 @@ use huddle_machine::{CpuId, CpuSet, Distance, load_topology};
 use huddle_policy::{AffineRule, Event, Frozen, Method, Placement, Plan, Policy, Step, Wakeup};
 use serde_json::{Value, json};
 
-use super::policies;
+use super::policies::{self, SCHEMA, write_filled};
 use crate::failure::Failure;
+
+/// Columns that the steps fill.
+const WIDTH: usize = 120;
 
 /// Show one placement decision step by step, on a machine that stands still
 ///
@@ -18,6 +20,7 @@ use crate::failure::Failure;
 /// (no wide wake-up), the wakee may run anywhere and has no recent CPU, no idle core is hinted, and no scan runs out of
 /// its budget.
 #[derive(clap::Args)]
+#[command(allow_negative_numbers = true)]
 pub struct Args {
     /// Machine: a built-in name, machine file, folder or archive as for `huddle topo`
     #[arg(long)]
@@ -85,8 +88,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// A wake-up in a frozen state.
-struct Question {
+struct Question<'a> {
     machine: String,
+    tree: &'a DomainTree,
     busy: CpuSet,
     state: Frozen,
     wakeup: Wakeup,
@@ -94,8 +98,8 @@ struct Question {
     target: Option<CpuId>,
 }
 
-impl Question {
-    fn new(args: &Args, machine: &str, policy: &Policy, tree: &DomainTree, plan: &Plan) -> Result<Question, Failure> {
+impl<'a> Question<'a> {
+    fn new(args: &Args, machine: &str, policy: &Policy, tree: &'a DomainTree, plan: &Plan) -> Result<Self, Failure> {
         let check = Check { machine, tree };
         let mut state = Frozen::new(tree);
         let sched_idle = check.list("--sched-idle", &args.sched_idle)?;
@@ -119,7 +123,7 @@ impl Question {
         let wakeup =
             Wakeup { this: or_target("--this", args.this)?, prev: or_target("--prev", args.prev)?, sync: args.sync };
         state.waker_load = state.load[wakeup.this.index()];
-        let mut question = Question { machine: machine.to_owned(), busy, state, wakeup, target };
+        let mut question = Question { machine: machine.to_owned(), tree, busy, state, wakeup, target };
         if let Some(budget) = args.budget {
             // The LLC that counts is the target's.
             let target = question.decide(plan)?.placement.target;
@@ -136,11 +140,12 @@ impl Question {
         let mut hear = |event| events.push(event);
         let mut scratch = plan.scratch();
         let placement = match self.target {
-            Some(target) => plan.select_traced(&mut state, &self.wakeup, target, &mut scratch, &mut hear),
+            Some(target) => plan.place_on_target_traced(&mut state, &self.wakeup, target, &mut scratch, &mut hear),
             None => plan.place_traced(&mut state, &self.wakeup, &mut scratch, &mut hear),
         };
         let placement = placement.map_err(Failure::work)?;
-        Ok(Story::new(placement, &events, plan.steps()))
+        let llc_size = self.tree.cached[placement.target.index()].sd_llc_size;
+        Ok(Story::new(placement, &events, plan.steps(), llc_size))
     }
 
     /// What a CPU is at.
@@ -219,6 +224,8 @@ struct Story {
     steps: Vec<Chapter>,
     /// The core put another CPU in the steps' place.
     overruled: bool,
+    /// The budget was set but not felt: it covers the LLC.
+    roomy: bool,
 }
 
 /// What one step did.
@@ -229,8 +236,10 @@ struct Chapter {
 }
 
 impl Story {
-    fn new(placement: Placement, events: &[Event], steps: &[Step]) -> Story {
-        let mut story = Story { placement, entry: Vec::new(), steps: Vec::new(), overruled: false };
+    fn new(placement: Placement, events: &[Event], steps: &[Step], llc_size: u32) -> Story {
+        let covers = |event: &Event| matches!(*event, Event::Budget(Some(budget)) if budget >= llc_size);
+        let roomy = !placement.exhausted && events.iter().any(covers);
+        let mut story = Story { placement, entry: Vec::new(), steps: Vec::new(), overruled: false, roomy };
         for &event in events {
             match (event, story.steps.last_mut()) {
                 (Event::Overruled(_), _) => story.overruled = true,
@@ -255,8 +264,8 @@ impl Story {
         }
         let width = self.steps.iter().map(|chapter| chapter.kind.len()).max().unwrap_or(0);
         for chapter in &self.steps {
-            let did = chapter.words(question);
-            writeln!(out, "{:>3}. {:width$}  {did}", chapter.number, chapter.kind)?;
+            let head = format!("{:>3}. {:width$}  ", chapter.number, chapter.kind);
+            write_filled(out, WIDTH, &head, chapter.words(question, self.roomy).split_inclusive(", "))?;
         }
         writeln!(out, "\nCPU {}: {}", self.placement.cpu, self.decided_by())?;
         let counts = self.examined().map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>();
@@ -279,8 +288,9 @@ impl Story {
     }
 
     fn json(&self, question: &Question, policy: &Policy, kernel: &Kernel) -> Value {
-        let steps = self.steps.iter().map(|chapter| chapter.json(question));
+        let steps = self.steps.iter().map(|chapter| chapter.json(question, self.roomy));
         json!({
+            "schema": SCHEMA,
             "machine": question.machine,
             "kernel": kernel.name,
             "policy": policy.name,
@@ -302,7 +312,7 @@ impl Story {
 
 impl Chapter {
     /// What the step did, in one line.
-    fn words(&self, question: &Question) -> String {
+    fn words(&self, question: &Question, roomy: bool) -> String {
         let mut words = Vec::new();
         for event in &self.events {
             words.push(match *event {
@@ -313,6 +323,8 @@ impl Chapter {
                 }
                 Event::Hint(true) => "an idle core is hinted".to_owned(),
                 Event::Hint(false) => "no idle core is hinted".to_owned(),
+                Event::Budget(Some(_)) if roomy => "no limit in this state".to_owned(),
+                Event::Left(_) if roomy => continue,
                 Event::Budget(Some(left)) => format!("{left} CPUs may be examined"),
                 Event::Budget(None) => "no limit".to_owned(),
                 Event::Left(left) => format!("budget left {left}"),
@@ -347,7 +359,7 @@ impl Chapter {
         cpus
     }
 
-    fn json(&self, question: &Question) -> Value {
+    fn json(&self, question: &Question, roomy: bool) -> Value {
         let find = |wanted: fn(&Event) -> Option<Value>| self.events.iter().find_map(wanted);
         let examined = self.examined().into_iter().map(|cpu| json!({ "cpu": cpu.0, "state": question.at(cpu) }));
         let tested = self.events.iter().find_map(|event| match *event {
@@ -357,7 +369,7 @@ impl Chapter {
         json!({
             "number": self.number,
             "kind": self.kind,
-            "text": self.words(question),
+            "text": self.words(question, roomy),
             "skipped": find(|event| if let Event::Skipped(why) = event { Some(json!(why)) } else { None }),
             "tested": tested,
             "examined": Value::from_iter(examined),
@@ -369,24 +381,28 @@ impl Chapter {
     }
 }
 
-/// CPUs in the order examined, neighbours in the same state together: `6 idle`, `8-23 busy`.
+/// CPUs in the order examined, those in one state at even distances together: `6 idle`, `8-23 busy`, `4,6,…,40 busy`.
 fn runs(cpus: &[CpuId], question: &Question) -> String {
-    let mut text = String::new();
-    let mut rest = cpus.iter().copied().peekable();
-    while let Some(from) = rest.next() {
+    let mut texts = Vec::new();
+    let mut rest = cpus;
+    while let Some(&from) = rest.first() {
         let at = question.at(from);
-        let mut to = from;
-        while let Some(next) = rest.next_if(|&next| next.0 == to.0 + 1 && question.at(next) == at) {
-            to = next;
-        }
-        let comma = if text.is_empty() { "" } else { ", " };
-        // Writing to a String cannot fail.
-        let _ = match from == to {
-            true => write!(text, "{comma}{from} {at}"),
-            false => write!(text, "{comma}{from}-{to} {at}"),
-        };
+        let step = rest.get(1).map_or(0, |next| next.0.saturating_sub(from.0));
+        let even =
+            |pair: &&[CpuId]| step > 0 && pair[0].0.checked_add(step) == Some(pair[1].0) && question.at(pair[1]) == at;
+        let count = 1 + rest.windows(2).take_while(even).count();
+        // Two CPUs at a distance make no row.
+        let count = if step > 1 && count < 3 { 1 } else { count };
+        let (run, behind) = rest.split_at(count);
+        texts.push(match (step, run) {
+            (1, &[from, .., to]) => format!("{from}-{to} {at}"),
+            (_, &[first, second, third]) => format!("{first},{second},{third} {at}"),
+            (_, &[first, second, .., last]) => format!("{first},{second},…,{last} {at}"),
+            _ => format!("{from} {at}"),
+        });
+        rest = behind;
     }
-    text
+    texts.join(", ")
 }
 
 fn entry_line(event: &Event) -> Option<String> {

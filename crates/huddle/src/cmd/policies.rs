@@ -10,6 +10,9 @@ use crate::failure::Failure;
 /// Columns that sentences fill.
 const WIDTH: usize = 100;
 
+/// Version of the JSON.
+pub(super) const SCHEMA: u32 = 1;
+
 /// List the placement policies, or explain one step by step
 #[derive(clap::Args)]
 pub struct Args {
@@ -35,7 +38,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             let policies =
                 policy_names().iter().map(|name| Policy::load(name)).collect::<Result<Vec<_>, _>>().map_err(failure)?;
             match args.json {
-                true => writeln!(out, "{:#}", Value::from_iter(policies.iter().map(listed)))?,
+                true => {
+                    let policies = Value::from_iter(policies.iter().map(listed));
+                    writeln!(out, "{:#}", json!({ "schema": SCHEMA, "policies": policies }))?;
+                }
                 false => write_list(&mut out, &policies)?,
             }
         }
@@ -90,21 +96,28 @@ fn write_inputs(out: &mut impl Write, indent: &str, inputs: &[&str]) -> io::Resu
 
 /// Writes a sentence in lines of at most [`WIDTH`] characters, broken at spaces.
 fn write_wrapped(out: &mut impl Write, indent: &str, text: &str) -> io::Result<()> {
-    let mut line = String::from(indent);
-    let mut length = indent.len();
-    for word in text.split(' ') {
-        let wanted = word.chars().count() + usize::from(length > indent.len());
-        if length + wanted > WIDTH && length > indent.len() {
-            writeln!(out, "{line}")?;
-            line = format!("{indent}{word}");
-            length = indent.len() + word.chars().count();
-        } else {
-            if length > indent.len() {
-                line.push(' ');
-            }
-            line.push_str(word);
-            length += wanted;
+    write_filled(out, WIDTH, indent, text.split_inclusive(' '))
+}
+
+/// Writes pieces, which bring their spaces, behind `head` in lines of at most `width` characters; the next lines are indented by
+/// the head's length.
+pub(super) fn write_filled<'a>(
+    out: &mut impl Write,
+    width: usize,
+    head: &str,
+    pieces: impl Iterator<Item = &'a str>,
+) -> io::Result<()> {
+    let indent = head.chars().count();
+    let mut line = head.to_owned();
+    let mut length = indent;
+    for piece in pieces {
+        if length > indent && length + piece.trim_end().chars().count() > width {
+            writeln!(out, "{}", line.trim_end())?;
+            line = " ".repeat(indent);
+            length = indent;
         }
+        line.push_str(piece);
+        length += piece.chars().count();
     }
     writeln!(out, "{line}")
 }
@@ -118,6 +131,7 @@ fn explained(policy: &Policy) -> Value {
         |(index, step)| json!({ "number": index + 1, "step": step, "text": step.describe(), "inputs": step.inputs() }),
     );
     let mut value = listed(policy);
+    value["schema"] = json!(SCHEMA);
     value["entry"] = json!({ "rule": policy.entry, "text": policy.entry.describe(), "inputs": policy.entry.inputs() });
     value["steps"] = Value::from_iter(steps);
     value

@@ -7,12 +7,17 @@ use huddle_machine::{
     Arch, Cache, CacheKind, ClusterSource, CpuId, CpuSet, Finding, Partition, Severity, Topology, load_topology,
 };
 
-use crate::failure::Failure;
+use crate::failure::{Failure, escaped};
 
 /// Columns of the terminal that the drawing fills, a count of what is left out excepted.
 const WIDTH: usize = 100;
 /// Lines that one row's CPU lists may take.
 const LIST_LINES: usize = 3;
+
+/// Widest table of distances, CPU lists excepted; a wider one is given as the distances that each node has.
+const TABLE_WIDTH: usize = 120;
+/// Findings of one code that are listed one by one; the rest is counted.
+const FINDINGS_PER_CODE: usize = 3;
 
 /// Show a machine's topology: packages, nodes, caches, clusters, cores, and what is doubtful about it
 #[derive(clap::Args)]
@@ -61,7 +66,8 @@ fn write_summary(out: &mut impl Write, name: &str, topology: &Topology) -> io::R
         ClusterSource::L2 => "clusters from the level-2 caches",
         ClusterSource::Smt => "no clusters known, cores instead",
     };
-    write!(out, "{name}: {arch}, {} CPUs online, ", topology.online.len())?;
+    let online = topology.online.len();
+    write!(out, "{}: {arch}, {online} CPU{} online, ", escaped(name), if online == 1 { "" } else { "s" })?;
     if !topology.offline.is_empty() {
         write!(out, "{} offline ({}), ", topology.offline.len(), topology.offline)?;
     }
@@ -231,23 +237,42 @@ fn size_text(size: Option<u64>) -> String {
 }
 
 fn write_rows(out: &mut impl Write, rows: &[Row]) -> io::Result<()> {
-    let tree = |row: &Row| match row.indent {
-        0 => row.level.clone(),
-        indent => format!("{}└ {}", "  ".repeat(indent - 1), row.level),
-    };
+    let stems = stems(rows);
     let width = |texts: &mut dyn Iterator<Item = String>| texts.map(|text| text.chars().count()).max().unwrap_or(0);
-    let level = width(&mut rows.iter().map(tree)).max(5);
+    let trees = || rows.iter().zip(&stems).map(|(row, (stem, _))| format!("{stem}{}", row.level));
+    let level = width(&mut trees()).max(5);
     let caches = width(&mut rows.iter().map(|row| row.caches.clone())).max(6);
     writeln!(out, "{:level$}  {:>4}  {:caches$}  cpus", "level", "each", "caches")?;
-    for row in rows {
-        let left = format!("{:level$}  {:>4}  {:caches$}  ", tree(row), row.each, row.caches);
+    for ((row, tree), (_, below)) in rows.iter().zip(trees()).zip(&stems) {
+        let left = format!("{tree:level$}  {:>4}  {:caches$}  ", row.each, row.caches);
         let lines = wrap(&row.sets, WIDTH.saturating_sub(left.chars().count()).max(20));
         writeln!(out, "{}", format!("{left}{}", lines.first().map_or("", String::as_str)).trim_end())?;
         for line in lines.iter().skip(1) {
-            writeln!(out, "{:indent$}{line}", "", indent = left.chars().count())?;
+            writeln!(out, "{below:indent$}{line}", indent = left.chars().count())?;
         }
     }
     Ok(())
+}
+
+/// What each row's name stands behind, and what stands there in the row's further lines: `├` and `│` where a sibling
+/// follows, `└` where none does.
+fn stems(rows: &[Row]) -> Vec<(String, String)> {
+    // By level, whether a row below belongs to the same parent.
+    let mut follows: Vec<bool> = Vec::new();
+    let mut stems: Vec<(String, String)> = Vec::with_capacity(rows.len());
+    for row in rows.iter().rev() {
+        follows.resize(row.indent + 1, false);
+        let above: String =
+            follows.iter().take(row.indent).skip(1).map(|&more| if more { "│ " } else { "  " }).collect();
+        stems.push(match (row.indent, follows[row.indent]) {
+            (0, _) => (String::new(), String::new()),
+            (_, true) => (format!("{above}├ "), format!("{above}│ ")),
+            (_, false) => (format!("{above}└ "), above),
+        });
+        follows[row.indent] = true;
+    }
+    stems.reverse();
+    stems
 }
 
 /// Words in lines of at most `width` columns; what does not fit into [`LIST_LINES`] lines is only counted.
@@ -279,6 +304,15 @@ fn write_nodes(out: &mut impl Write, topology: &Topology) -> io::Result<()> {
         topology.nodes.iter().flat_map(|node| &node.distance).chain(topology.nodes.iter().map(|node| &node.id));
     let column = column.map(|number| number.to_string().len()).max().unwrap_or(1);
     writeln!(out, "\nNUMA distances")?;
+    if "node".len() + topology.nodes.len() * (column + 2) + "  cpus".len() > TABLE_WIDTH {
+        let distances: Vec<String> = topology.nodes.iter().map(|node| distinct(&node.distance)).collect();
+        let width = distances.iter().map(String::len).chain(["distances, xN at N nodes".len()]).max().unwrap_or(0);
+        writeln!(out, "node  {:width$}  cpus", "distances, xN at N nodes")?;
+        for (node, distances) in topology.nodes.iter().zip(distances) {
+            writeln!(out, "{:>4}  {distances:width$}  {}", node.id, list(&node.cpus))?;
+        }
+        return Ok(());
+    }
     write!(out, "node")?;
     for node in &topology.nodes {
         write!(out, "  {:>column$}", node.id)?;
@@ -294,14 +328,26 @@ fn write_nodes(out: &mut impl Write, topology: &Topology) -> io::Result<()> {
     Ok(())
 }
 
+/// `10 16x3 22x60`: each distance once, with the number of nodes at it where there is more than one.
+fn distinct(row: &[u32]) -> String {
+    let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
+    row.iter().for_each(|&distance| *counts.entry(distance).or_default() += 1);
+    let words = counts.iter().map(|(distance, &count)| match count {
+        1 => distance.to_string(),
+        _ => format!("{distance}x{count}"),
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
 fn write_idle_states(out: &mut impl Write, topology: &Topology) -> io::Result<()> {
     if topology.idle_states.is_empty() {
         return Ok(());
     }
-    let width = topology.idle_states.iter().map(|state| state.name.chars().count()).max().unwrap_or(0).max(10);
+    let names: Vec<String> = topology.idle_states.iter().map(|state| escaped(&state.name)).collect();
+    let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max(10);
     writeln!(out, "\n{:width$}  {:>8}  {:>13}", "idle state", "exit, us", "residency, us")?;
-    for state in &topology.idle_states {
-        writeln!(out, "{:width$}  {:>8}  {:>13}", state.name, state.exit_latency_us, state.residency_us)?;
+    for (name, state) in names.iter().zip(&topology.idle_states) {
+        writeln!(out, "{name:width$}  {:>8}  {:>13}", state.exit_latency_us, state.residency_us)?;
     }
     Ok(())
 }
@@ -312,10 +358,22 @@ fn write_findings(out: &mut impl Write, findings: &[Finding]) -> io::Result<()> 
     }
     let width = findings.iter().map(|finding| finding.code.len()).max().unwrap_or(0);
     writeln!(out, "\nfindings")?;
+    // By code, how many are listed, and of what severity and how many are not.
+    let mut codes: BTreeMap<&str, (usize, Severity, usize)> = BTreeMap::new();
     for finding in findings {
-        let separator = if finding.file.is_empty() { "" } else { ": " };
         let Finding { code, file, message, .. } = finding;
+        let (listed, _, rest) = codes.entry(code).or_insert((0, finding.severity, 0));
+        if finding.counted > 0 || *listed == FINDINGS_PER_CODE {
+            *rest += finding.counted.max(1);
+            continue;
+        }
+        *listed += 1;
+        let (file, message) = (escaped(file), escaped(message));
+        let separator = if file.is_empty() { "" } else { ": " };
         writeln!(out, "{:7}  {code:width$}  {file}{separator}{message}", severity(finding.severity))?;
+    }
+    for (code, (_, of, rest)) in codes.into_iter().filter(|(_, (_, _, rest))| *rest > 0) {
+        writeln!(out, "{:7}  {code:width$}  {rest} more of this kind", severity(of))?;
     }
     Ok(())
 }

@@ -30,7 +30,10 @@ fn shipped_records_load_by_name_and_alias() {
 fn unknown_names_list_the_known_ones() {
     let error = Policy::load("linux-9.9").unwrap_err();
     assert!(error.is_usage());
-    assert!(error.to_string().starts_with("unknown policy `linux-9.9`; known are linux-5.10, linux-5.14,"), "{error}");
+    assert!(
+        error.to_string().starts_with("unknown policy `linux-9.9`; known are linux-5.9, linux-5.10, linux-5.14,"),
+        "{error}"
+    );
     let error = Policy::load("./nowhere.toml").unwrap_err();
     assert!(matches!(&error, PolicyError::Read { file, .. } if file == "./nowhere.toml") && !error.is_usage());
 }
@@ -117,6 +120,10 @@ fn an_order_that_makes_no_sense_is_refused() {
         (&[BUDGET, SCAN, RETURN], "step 1: Budget: needs NeedLlc before it"),
         (&[HIC, RETURN], "step 1: ReadHic: needs NeedLlc before it"),
         (&[RETURN, NEED], "step 1: ReturnTarget: ends the search; the steps after it never run"),
+        (
+            &[r#"kind = "TakeKept", order = []"#, RETURN],
+            r#"step 1: TakeKept: `order` is [], must be a list of one or more of "prev", "recent""#,
+        ),
         (&[NEED], "step 1: NeedLlc cannot be the last step; end with { kind = \"ReturnTarget\" }"),
         (
             &[r#"kind = "TakeKept", order = ["prev"]"#, RETURN],
@@ -150,6 +157,14 @@ fn a_wrong_head_is_refused() {
         (format!("{HEAD}steps = []\n"), Some("x.toml: `steps` must be a list of one or more tables")),
         (HEAD.to_owned(), Some("x.toml: `steps` is missing")),
         (format!("{}{steps}", HEAD.replace("\"6.7\"", "6.7")), Some("x.toml: `kernel` is 6.7, must be a text")),
+        (
+            format!("{}{steps}", HEAD.replace("6.7", "6\\n7")),
+            Some("x.toml: `kernel`: unknown kernel `6 7`: known are 5.9, 5.9+rfc2, 5.10,"),
+        ),
+        (
+            format!("{}{steps}", HEAD.replace("6.7", "no/such.toml")),
+            Some("x.toml: `kernel`: cannot read the kernel record no/such.toml: "),
+        ),
         (
             format!("{}{steps}", HEAD.replace("{}", "{ wid = true }")),
             Some("x.toml: unknown key `wid`; `entry` takes wide,"),
