@@ -49,8 +49,11 @@ fn wrong_use_is_one_line_and_status_2() {
     for (arguments, said) in [
         (vec![], "name an experiment (jacobsville-mcf, rfc2-one-node, rfc2-two-nodes)"),
         (vec!["rfc3"], "unknown experiment `rfc3`"),
-        (vec!["rfc2-one-node", "--runs", "0"], "--runs `0`: must be a whole number, 1 or more"),
-        (vec!["rfc2-one-node", "--seconds", "0"], "--seconds `0`: must be more than 0"),
+        (vec!["rfc2-one-node", "--runs", "0"], "--runs `0`: must be a whole number from 1 to 10000"),
+        (vec!["rfc2-one-node", "--runs", "10001"], "--runs `10001`: must be a whole number from 1 to 10000"),
+        (vec!["rfc2-one-node", "--runs", "10000"], "runs: 12 cells of 10000 runs are too many"),
+        (vec!["rfc2-one-node", "--seconds", "0"], "--seconds `0`: must be from 0.000001 to 3600"),
+        (vec!["rfc2-one-node", "--seconds", "1e-7"], "--seconds `1e-7`: must be from 0.000001 to 3600"),
         (vec!["rfc2-one-node", "--seconds", "nan"], "--seconds `nan`"),
         (vec!["rfc2-one-node", "--seconds", "-1"], "--seconds `-1`"),
         (vec!["rfc2-one-node", "--runs", "many"], "--runs `many`"),
@@ -68,6 +71,21 @@ fn wrong_use_is_one_line_and_status_2() {
         (own("--load", "0", &[]), "--load: 0 is no load"),
         (own("--load", "-1", &[]), "`-1` must be a whole number"),
         (own("--load", "99999", &[]), "load 99999"),
+        (own("--workload", "hackbench/threads-pipe,loops=1,loops=2", &[]), "`loops` is given twice"),
+        (
+            vec![
+                "--machine",
+                "kunpeng920",
+                "--workload",
+                "hackbench/threads-pipe,fds=1000",
+                "--load",
+                "10000",
+                "--policies",
+                "linux-5.9",
+            ],
+            "would be 20000001 tasks; at most 1000000",
+        ),
+        (own("", "", &["--nodes", "0,0"]), "nodes: 0 is given twice"),
         (own("--load", "1,1", &[]), "loads: 1 is given twice"),
         (own("--policies", "", &[]), "--policies ``"),
         (own("--policies", "linux-5.9,linux-5.9", &[]), "`linux-5.9` is named twice"),
@@ -91,6 +109,67 @@ fn a_wrong_experiment_file_is_one_line_with_file_and_key_and_status_1() {
     assert!(status == 1 && line.contains("mine.toml:2: `runs`:"), "{line}");
     let (status, line) = refused(&[folder.path().join("none.toml").to_str().unwrap()]);
     assert!(status == 1 && line.contains("none.toml: cannot be read"), "{line}");
+    fs::write(
+        &path,
+        "name = \"mine\"\ntitle = \"Mine\"\nmachine = \"pdp11\"\nworkload = \"mcf/copies\"\nloads = [1]\n\
+         policies = [\"linux-5.9\"]\nruns = 1\nseconds = 1.0\nreduced = { runs = 1, seconds = 1.0 }\n",
+    )
+    .unwrap();
+    let (status, line) = refused(&[path.to_str().unwrap()]);
+    assert!(status == 1 && line.contains("mine.toml: machine: no machine `pdp11`"), "{line}");
+}
+
+#[test]
+fn two_policies_of_one_name_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let copy = folder.path().join("copy.toml");
+    fs::copy(concat!(env!("CARGO_MANIFEST_DIR"), "/../../policies/linux-5.9.toml"), &copy).unwrap();
+    let policies = format!("linux-5.9,{}", copy.display());
+    let (status, line) = refused(&own("--policies", &policies, &[]));
+    assert!(status == 2 && line.contains("are both named `linux-5.9`"), "{line}");
+}
+
+#[test]
+fn what_is_no_regular_file_is_written_into_and_links_are_followed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let list = |json: &str| huddle(&["--list", "--json", json]).output().unwrap().status.code();
+
+    // A FIFO stays one, and its reader gets the document.
+    let fifo = path("fifo");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let reader = std::thread::spawn({
+        let fifo = fifo.clone();
+        move || fs::read_to_string(fifo).unwrap()
+    });
+    assert_eq!(list(&fifo), Some(0));
+    assert!(reader.join().unwrap().contains("huddle-experiments/1"));
+    assert!(!fs::symlink_metadata(&fifo).unwrap().is_file());
+
+    // A socket cannot be written into and stays one.
+    let socket = path("socket");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    assert_eq!(list(&socket), Some(1));
+    assert!(!fs::symlink_metadata(&socket).unwrap().is_file());
+
+    // A link stays one, whether what it points to exists or not.
+    fs::create_dir(path("elsewhere")).unwrap();
+    std::os::unix::fs::symlink("elsewhere/result.json", path("link")).unwrap();
+    for _ in 0..2 {
+        assert_eq!(list(&path("link")), Some(0));
+        assert!(fs::symlink_metadata(path("link")).unwrap().is_symlink());
+        assert!(fs::read_to_string(path("elsewhere/result.json")).unwrap().contains("huddle-experiments/1"));
+        assert_eq!(files(Path::new(&path("elsewhere"))), ["result.json"]);
+    }
+    assert_eq!(list("/dev/null"), Some(0));
+    assert_eq!(list("/dev/full"), Some(1));
+}
+
+#[test]
+fn the_title_states_no_length_that_is_not_run() {
+    let output = huddle(&own("", "", &["--runs", "1", "--seconds", "0.001"])).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.starts_with("own: hackbench/threads-pipe,fds=2 on kunpeng920\n"), "{text}");
 }
 
 #[test]
@@ -136,6 +215,10 @@ fn kunpeng_two_groups_give_the_same_bytes_for_any_jobs() {
     assert_eq!(json["schema"], "huddle-compare/1");
     assert_eq!(json["machine"]["used"], "0-23");
     assert_eq!(json["policies"][1]["name"], "rfc2-cluster");
+    let policy = &json["policies"][1];
+    assert_eq!(policy["steps_text"].as_array().unwrap().len(), policy["steps"].as_array().unwrap().len());
+    let costs = json["machine"]["costs"].as_object().unwrap();
+    assert!(costs.values().any(serde_json::Value::is_number) && costs.values().any(serde_json::Value::is_object));
     let cell = &json["loads"][1]["cells"][1];
     assert_eq!(cell["runs"].as_array().unwrap().len(), 2);
     // 2 groups of 2 x 2 tasks, 5 messages from each sender to each receiver, and 8 ready bytes.

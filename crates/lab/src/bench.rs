@@ -48,6 +48,15 @@ impl Bench {
             Ok(Contender { policy, kernel, tree, plan })
         };
         let contenders = experiment.policies.iter().map(contender).collect::<Result<Vec<_>, LabError>>()?;
+        for (index, Contender { policy, .. }) in contenders.iter().enumerate() {
+            if let Some(earlier) = contenders[..index].iter().position(|earlier| earlier.policy.name == policy.name) {
+                return Err(LabError::SamePolicy {
+                    first: experiment.policies[earlier].clone(),
+                    second: experiment.policies[index].clone(),
+                    name: policy.name.clone(),
+                });
+            }
+        }
         Ok(Bench { machine, cpus, contenders })
     }
 

@@ -49,6 +49,16 @@ pub enum LabError {
     /// A policy cannot be had.
     #[error(transparent)]
     Policy(#[from] PolicyError),
+    /// Two policies have one name.
+    #[error("policies `{first}` and `{second}` are both named `{name}`; keep one of them, or rename its record")]
+    SamePolicy {
+        /// The one asked for first.
+        first: String,
+        /// The other.
+        second: String,
+        /// The name of both.
+        name: String,
+    },
     /// A policy's kernel cannot be had.
     #[error("policy `{policy}`: {source}")]
     Kernel {
@@ -90,6 +100,16 @@ pub enum LabError {
         /// Its online CPUs.
         online: String,
     },
+    /// The pilots cannot tell how much work is needed.
+    #[error("policy `{policy}`, load {load}, pilot run: {message}")]
+    Pilot {
+        /// The policy.
+        policy: String,
+        /// The load.
+        load: u32,
+        /// Why not, and what to do.
+        message: String,
+    },
     /// A simulation failed.
     #[error("policy `{policy}`, load {load}, {run}: {source}")]
     Run {
@@ -117,6 +137,7 @@ impl LabError {
     pub fn is_usage(&self) -> bool {
         match self {
             LabError::UnknownExperiment { .. }
+            | LabError::SamePolicy { .. }
             | LabError::Workload(_)
             | LabError::NoNode { .. }
             | LabError::Cpus { .. }
@@ -125,5 +146,17 @@ impl LabError {
             LabError::Policy(error) => error.is_usage(),
             _ => false,
         }
+    }
+
+    /// The error of a value that an experiment's file gives, named by file and key.
+    pub(crate) fn in_file(self, file: &str) -> LabError {
+        let key = match &self {
+            LabError::Machine(_) => "machine",
+            LabError::Policy(_) | LabError::Kernel { .. } | LabError::SamePolicy { .. } => "policies",
+            LabError::NoNode { .. } => "nodes",
+            LabError::Cpus { .. } | LabError::NotOnline { .. } => "cpus",
+            _ => return self,
+        };
+        LabError::ExperimentKey { file: file.to_owned(), key: key.to_owned(), message: self.to_string() }
     }
 }

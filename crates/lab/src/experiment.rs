@@ -14,6 +14,7 @@ use include_dir::{Dir, include_dir};
 use serde::Deserialize;
 
 use crate::LabError;
+use crate::bench::Bench;
 
 static SHIPPED: Dir = include_dir!("$CARGO_MANIFEST_DIR/../../experiments");
 
@@ -189,7 +190,7 @@ impl Experiment {
     /// Reads the text of an experiment; `file` names it in errors.
     ///
     /// # Errors
-    /// The first key that is missing, unknown or wrong.
+    /// The first key that is missing, unknown or wrong, or names what cannot be had.
     pub fn parse(file: &str, text: &str) -> Result<Experiment, LabError> {
         let wrong = |key: &str, message: String| LabError::ExperimentKey {
             file: file.to_owned(),
@@ -222,10 +223,11 @@ impl Experiment {
             reduced: raw.reduced,
             published: raw.published,
         };
-        match experiment.fault() {
-            Some((key, message)) => Err(wrong(&key, message)),
-            None => Ok(experiment),
+        if let Some((key, message)) = experiment.fault() {
+            return Err(wrong(&key, message));
         }
+        Bench::new(&experiment).map_err(|error| error.in_file(file))?;
+        Ok(experiment)
     }
 
     /// A table of one's own: nothing published, ten runs of at least two seconds. A workload that states its length runs it.
@@ -241,7 +243,7 @@ impl Experiment {
     ) -> Result<Experiment, LabError> {
         Ok(Experiment {
             name: "own".to_owned(),
-            title: format!("{workload} on {machine}"),
+            title: format!("{} on {machine}", without_work(workload)),
             machine: machine.to_owned(),
             affinity,
             workload: Workload::parse(workload)?,
@@ -259,6 +261,9 @@ impl Experiment {
     /// The first key whose value makes no sense, and what would be right.
     pub fn fault(&self) -> Option<(String, String)> {
         let fault = |key: &str, message: &str| Some((key.to_owned(), message.to_owned()));
+        if self.name.trim().is_empty() {
+            return fault("name", "is empty; give the experiment a name");
+        }
         if self.policies.is_empty() || self.policies.iter().any(|policy| policy.trim().is_empty()) {
             return fault("policies", "name at least one policy; the first is the baseline");
         }
@@ -274,8 +279,16 @@ impl Experiment {
         if self.loads.contains(&0) {
             return fault("loads", "0 is no load; each must be 1 or more");
         }
-        if self.affinity == Affinity::Nodes(Vec::new()) {
-            return fault("nodes", "give at least one node");
+        if let Some(error) = self.loads.iter().find_map(|&load| self.workload.check(load).err()) {
+            return fault("loads", &error.to_string());
+        }
+        if let Affinity::Nodes(nodes) = &self.affinity {
+            if nodes.is_empty() {
+                return fault("nodes", "give at least one node");
+            }
+            if let Some(node) = repeated(nodes) {
+                return fault("nodes", &format!("{node} is given twice"));
+            }
         }
         if matches!(&self.affinity, Affinity::Cpus(cpus) if cpus.trim().is_empty()) {
             return fault("cpus", "give a CPU list like 0-3,8");
@@ -286,11 +299,17 @@ impl Experiment {
         for (prefix, runs, seconds) in
             [("", self.runs, self.seconds), ("reduced.", self.reduced.runs, self.reduced.seconds)]
         {
-            if runs == 0 {
-                return fault(&format!("{prefix}runs"), "must be 1 or more");
+            if !(1..=MAX_RUNS).contains(&runs) {
+                return fault(&format!("{prefix}runs"), &format!("is {runs}; must be from 1 to {MAX_RUNS}"));
             }
-            if !(seconds > 0.0 && seconds <= MAX_SECONDS) {
-                let message = format!("is {seconds}; must be more than 0 and at most {MAX_SECONDS} seconds");
+            let cells = self.loads.len() as u64 * self.policies.len() as u64;
+            if cells * u64::from(runs) > MAX_ALL_RUNS {
+                let message =
+                    format!("{cells} cells of {runs} runs are too many; all runs must be at most {MAX_ALL_RUNS}");
+                return fault(&format!("{prefix}runs"), &message);
+            }
+            if !(MIN_SECONDS..=MAX_SECONDS).contains(&seconds) {
+                let message = format!("is {seconds}; must be from {MIN_SECONDS} to {MAX_SECONDS} seconds");
                 return fault(&format!("{prefix}seconds"), &message);
             }
         }
@@ -298,6 +317,9 @@ impl Experiment {
     }
 
     fn published_fault(&self, published: &Published) -> Option<(String, String)> {
+        if published.source.trim().is_empty() {
+            return Some(("published.source".to_owned(), "is empty; say where it was published".to_owned()));
+        }
         let mut seen = BTreeSet::new();
         for (index, row) in published.rows.iter().enumerate() {
             let fault = |key: &str, message: String| Some((format!("published.rows[{index}].{key}"), message));
@@ -325,10 +347,14 @@ impl Experiment {
                 return fault("change_percent", "must be a finite number".to_owned());
             }
         }
+        let mut seen = BTreeSet::new();
         for (index, stated) in published.utilisation.iter().enumerate() {
             let fault = |key: &str, message: String| Some((format!("published.utilisation[{index}].{key}"), message));
             if !self.loads.contains(&stated.load) {
                 return fault("load", format!("{} is not one of `loads`", stated.load));
+            }
+            if !seen.insert(stated.load) {
+                return fault("load", format!("{} is given twice", stated.load));
             }
             if !(0.0..=100.0).contains(&stated.percent) {
                 return fault("percent", format!("is {}; must be from 0 to 100", stated.percent));
@@ -366,12 +392,29 @@ impl Experiment {
 /// Longest measured stretch that may be asked for, s.
 pub const MAX_SECONDS: f64 = 3600.0;
 
+/// Shortest measured stretch that may be asked for, s: about one message.
+pub const MIN_SECONDS: f64 = 1e-6;
+
+/// Most runs of a cell.
+pub const MAX_RUNS: u32 = 10_000;
+
+/// Most runs of all cells; their reports are kept until the table is made.
+const MAX_ALL_RUNS: u64 = 100_000;
+
 /// Whether a workload string states its own length.
 fn states_work(workload: &str) -> bool {
-    workload.split(',').skip(1).any(|parameter| {
-        let key = parameter.split('=').next().unwrap_or_default().trim();
-        key == "loops" || key == "minstr"
-    })
+    workload.split(',').skip(1).any(is_work)
+}
+
+/// A workload string without its length, which [`Experiment::last`] may replace.
+fn without_work(workload: &str) -> String {
+    workload.split(',').filter(|parameter| !is_work(parameter)).collect::<Vec<_>>().join(",")
+}
+
+/// Whether `key=value` is a workload's length.
+fn is_work(parameter: &str) -> bool {
+    let key = parameter.split('=').next().unwrap_or_default().trim();
+    key == "loops" || key == "minstr"
 }
 
 fn repeated<T: Ord>(values: &[T]) -> Option<&T> {
@@ -498,10 +541,10 @@ utilisation = [{ load = 1, percent = 50.0 }]
 
     #[test]
     fn values_that_make_no_sense_are_refused_with_what_would_be_right() {
-        assert_eq!(refusal("runs = 2", "runs = 0"), "small.toml: runs: must be 1 or more");
+        assert_eq!(refusal("runs = 2", "runs = 0"), "small.toml: runs: is 0; must be from 1 to 10000");
         assert_eq!(
             refusal("seconds = 0.1", "seconds = -1.0"),
-            "small.toml: reduced.seconds: is -1; must be more than 0 and at most 3600 seconds"
+            "small.toml: reduced.seconds: is -1; must be from 0.000001 to 3600 seconds"
         );
         assert!(refusal("seconds = 1.0", "seconds = nan").contains(" seconds: is NaN"));
         assert!(refusal("loads = [1, 2]", "loads = []").contains(" loads: give at least one"));
@@ -517,6 +560,39 @@ utilisation = [{ load = 1, percent = 50.0 }]
         assert!(refusal("load = 2, seconds = 9.0", "load = 3, seconds = 9.0").contains("rows[1].load: 3 is not"));
         assert!(refusal("percent = 50.0", "percent = 150.0").contains("utilisation[0].percent: is 150"));
         assert!(refusal("seconds = 9.0,", "").contains("rows[1].seconds: give either"));
+        let refused = |from: &str, to: &str, said: &str| {
+            let line = refusal(from, to);
+            assert_eq!(line, format!("small.toml: {said}"));
+        };
+        refused("name = \"small\"", "name = \" \"", "name: is empty; give the experiment a name");
+        refused("nodes = [0]", "nodes = [0, 1, 0]", "nodes: 0 is given twice");
+        refused("source = \"nowhere\"", "source = \"\"", "published.source: is empty; say where it was published");
+        refused(
+            "utilisation = [{ load = 1, percent = 50.0 }]",
+            "utilisation = [{ load = 1, percent = 50.0 }, { load = 1, percent = 60.0 }]",
+            "published.utilisation[1].load: 1 is given twice",
+        );
+        refused("runs = 2", "runs = 10001", "runs: is 10001; must be from 1 to 10000");
+        let mut experiment = Experiment::parse("small.toml", SMALL).unwrap();
+        (experiment.loads, experiment.runs) = ((1..=50).collect(), 1001);
+        let (key, message) = experiment.fault().unwrap();
+        assert_eq!(key, "runs");
+        assert_eq!(message, "100 cells of 1001 runs are too many; all runs must be at most 100000");
+    }
+
+    #[test]
+    fn what_a_file_names_and_does_not_exist_is_told_with_file_and_key_and_is_no_usage() {
+        for (from, to, said) in [
+            ("\"kunpeng920\"", "\"pdp11\"", "machine: no machine `pdp11`"),
+            ("nodes = [0]", "nodes = [9]", "nodes: machine `kunpeng920` has no node 9"),
+            ("nodes = [0]", "cpus = \"0-999\"", "cpus: cpus `0-999`: CPU 96 is not online"),
+            ("loads = [1, 2]", "loads = [1, 2, 99999]", "loads: load 99999 of `hackbench/threads-pipe` must be"),
+            ("\"rfc2-cluster\"]", "\"rfc2-cluster\", \"nonsense\"]", "policies: unknown policy `nonsense`"),
+        ] {
+            let error = Experiment::parse("small.toml", &SMALL.replace(from, to)).unwrap_err();
+            assert!(error.to_string().starts_with(&format!("small.toml: {said}")), "{error}");
+            assert!(!error.is_usage(), "{error}");
+        }
     }
 
     #[test]
@@ -544,5 +620,6 @@ utilisation = [{ load = 1, percent = 50.0 }]
     fn a_stated_length_is_noticed() {
         assert!(states_work("hackbench/threads-pipe,fds=3,loops=10") && states_work("mcf/copies,minstr=5"));
         assert!(!states_work("hackbench/threads-pipe,fds=3"));
+        assert_eq!(without_work("hackbench/threads-pipe,loops=10,fds=3"), "hackbench/threads-pipe,fds=3");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::{Cell, Change, Comparison, Load, Named};
+use crate::{Cell, Change, Comparison, Level, Load, Named};
 
 /// The whole text. Lines keep to about 120 columns.
 pub fn render(comparison: &Comparison) -> String {
@@ -109,7 +109,9 @@ fn spread(cell: &Cell) -> String {
 
 fn levels(out: &mut String, comparison: &Comparison) {
     let unit = comparison.metric.unit;
-    heading(out, "Level and utilisation, simulated beside published");
+    let mut cells = comparison.loads.iter().flat_map(|load| &load.cells);
+    let beside = if cells.any(|cell| cell.published != Level::default()) { ", simulated beside published" } else { "" };
+    heading(out, &format!("Level and utilisation{beside}"));
     let (mean, published) = (format!("mean {unit}"), format!("published {unit}"));
     let mut table = Table::new(&[
         "load",
@@ -231,6 +233,10 @@ fn wakes(out: &mut String, comparison: &Comparison) {
         ]
     });
     table.print(out);
+    line!(
+        out,
+        "  Unplaced: not yet asleep; wide: many partners; stacked: busy CPU; collided: idle CPU taken; exhausted: scan cut off"
+    );
 }
 
 /// Shares below this are left out of lists, percent.
@@ -305,11 +311,11 @@ fn foot(out: &mut String, comparison: &Comparison) {
     }
     let agreement = comparison.agreement;
     if agreement.clear > 0 {
+        let (agree, small) = signs(agreement.clear, agreement.clear_agree, agreement.clear_small);
         line!(
             out,
-            "Published changes beyond twice their spread: {}, of which the simulation gives {} the same sign.",
-            agreement.clear,
-            agreement.clear_agree
+            "Published changes beyond twice their spread: {}, of which the simulation gives {agree} the same sign{small}.",
+            agreement.clear
         );
     }
     if agreement.unclear > 0 {
@@ -320,12 +326,21 @@ fn foot(out: &mut String, comparison: &Comparison) {
         );
     }
     if agreement.without_spread > 0 {
+        let (agree, small) =
+            signs(agreement.without_spread, agreement.without_spread_agree, agreement.without_spread_small);
         line!(
             out,
-            "Changes published without spread: {}, of which {} have the same sign.",
-            agreement.without_spread,
-            agreement.without_spread_agree
+            "Changes published without spread: {}, of which {agree} have the same sign{small}.",
+            agreement.without_spread
         );
+    }
+}
+
+/// `2`; or, when some of the changes are too small to have a sign, `2 of 2` and a clause that says so.
+fn signs(all: usize, agree: usize, small: usize) -> (String, String) {
+    match small {
+        0 => (agree.to_string(), String::new()),
+        _ => (format!("{agree} of {}", all - small), format!("; {small} too small to have a sign")),
     }
 }
 
@@ -490,6 +505,26 @@ mod tests {
         let strip = |cell: usize, low, high| strip(&comparison.loads[0].cells[cell], low, high);
         assert_eq!(strip(0, 9.0, 10.1), format!("{}1.1.1", ".".repeat(19)));
         assert_eq!(strip(1, 9.0, 10.1), format!("111{}", ".".repeat(21)));
+    }
+
+    #[test]
+    fn changes_too_small_for_a_sign_are_told_apart() {
+        let mut comparison = comparison();
+        comparison.agreement.without_spread = 4;
+        comparison.agreement.without_spread_agree = 2;
+        comparison.agreement.without_spread_small = 2;
+        let text = render(&comparison);
+        let said = "without spread: 4, of which 2 of 2 have the same sign; 2 too small to have a sign.";
+        assert!(text.contains(said), "{text}");
+    }
+
+    #[test]
+    fn nothing_is_beside_published_numbers_when_there_are_none() {
+        let mut comparison = comparison();
+        for load in &mut comparison.loads {
+            load.cells.iter_mut().for_each(|cell| cell.published = Level::default());
+        }
+        assert!(render(&comparison).contains("\nLevel and utilisation\n---------------------\n"));
     }
 
     #[test]

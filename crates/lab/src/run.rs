@@ -112,7 +112,12 @@ fn works(
                 .map_err(|source| failed(experiment, load, policy, "pilot run".to_owned(), source))?;
             Ok(report.measured_ns)
         };
-        pilot(&experiment.workload, experiment.seconds, measure)
+        let give_up = |message| LabError::Pilot {
+            policy: experiment.policies[policy].clone(),
+            load: experiment.loads[load],
+            message,
+        };
+        pilot(&experiment.workload, experiment.seconds, measure, give_up)
     })?;
     Ok(works.chunks(policies).map(|works| works.iter().copied().max().unwrap_or(FIRST_PILOT)).collect())
 }
@@ -122,14 +127,27 @@ fn pilot(
     workload: &Workload,
     seconds: f64,
     measure: impl Fn(Workload) -> Result<u64, LabError>,
+    give_up: impl Fn(String) -> LabError,
 ) -> Result<u64, LabError> {
     let wanted = seconds * 1e9;
     let mut work = FIRST_PILOT;
     loop {
-        let measured = measure(workload.with_work(work))?.max(1) as f64;
+        let measured = measure(workload.with_work(work))? as f64;
+        if measured == 0.0 {
+            return Err(give_up("no simulated time passes; check the machine's cost figures".to_owned()));
+        }
         let grown = |by: f64| (work as f64 * by).ceil() as u64;
-        if measured >= PILOT_SHARE * wanted || work >= MAX_WORK {
-            return Ok(grown(MARGIN * wanted / measured).clamp(1, MAX_WORK));
+        let needed = grown(MARGIN * wanted / measured);
+        // The first pilot is too short to judge by.
+        if work > FIRST_PILOT && needed > MAX_WORK {
+            return Err(give_up(format!(
+                "{seconds} s of simulated time would take {needed} {}; at most {MAX_WORK} are run: ask \
+                 for fewer seconds or check the machine's cost figures",
+                workload.work_unit()
+            )));
+        }
+        if measured >= PILOT_SHARE * wanted {
+            return Ok(needed.max(1));
         }
         work = grown((1.5 * PILOT_SHARE * wanted / measured).min(PILOT_GROWTH)).min(MAX_WORK);
     }
@@ -208,6 +226,26 @@ mod tests {
         }
         // Twice the groups send twice the messages a loop: half the loops for the same time.
         assert!(runs[0].work.abs_diff(2 * runs[1].work) * 100 < runs[0].work);
+    }
+
+    #[test]
+    fn pilots_give_up_when_no_work_would_last_the_seconds() {
+        let give_up = |measured_ns: u64| {
+            let pilots = AtomicUsize::new(0);
+            let simulate = |_: usize, _: &Program, _: u64| {
+                pilots.fetch_add(1, Ordering::Relaxed);
+                Ok(report(measured_ns))
+            };
+            let line = run_cells(&small(), 1, 1, &simulate, &quiet).unwrap_err().to_string();
+            (line, pilots.into_inner())
+        };
+        let head = "policy `linux-5.9`, load 1, pilot run: ";
+        let (line, pilots) = give_up(0);
+        assert!(line.starts_with(&format!("{head}no simulated time passes")), "{line}");
+        assert_eq!(pilots, 1);
+        let (line, pilots) = give_up(1);
+        assert!(line.starts_with(&format!("{head}0.01 s of simulated time would take 11500000000 loops")), "{line}");
+        assert_eq!(pilots, 2);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! seconds or percent of the CPUs' time, changes in percent with positive better; `null` stands where there is no answer.
 
 use huddle_engine::{Cause, Mechanism, Report};
-use huddle_machine::Distance;
+use huddle_machine::{COST_KEYS, Costs, Distance, Value};
 use huddle_stats::{Better, Spread, Verdict, Welch, change_percent, mean, median, std_percent};
 use huddle_workload::Workload;
 use serde::ser::SerializeMap;
@@ -86,6 +86,18 @@ pub struct MachineInfo {
     pub cpus_used: usize,
     /// Number of NUMA nodes that they belong to.
     pub nodes_used: usize,
+    /// Its cost figures by name, in the units of the machine file.
+    pub costs: Named<Cost>,
+}
+
+/// A cost figure.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Cost {
+    /// One number.
+    Scalar(f64),
+    /// A number for each distance that the machine has.
+    ByDistance(Named<f64>),
 }
 
 /// A metric.
@@ -114,6 +126,10 @@ pub struct PolicyInfo {
     pub kernel: String,
     /// Its steps in order; a name that occurs again carries its position.
     pub steps: Vec<String>,
+    /// How it chooses the target, in words.
+    pub entry_text: Vec<String>,
+    /// Each of its steps in words, parameters included.
+    pub steps_text: Vec<String>,
 }
 
 /// Published changes that exceed twice their combined spread, and how many the simulation gives the same sign.
@@ -123,12 +139,16 @@ pub struct Agreement {
     pub clear: usize,
     /// Those of them that agree in sign.
     pub clear_agree: usize,
+    /// Those of them where either change is too small to have a sign.
+    pub clear_small: usize,
     /// Rows whose published change lies within twice its spread.
     pub unclear: usize,
     /// Rows published without spread.
     pub without_spread: usize,
     /// Those of them that agree in sign.
     pub without_spread_agree: usize,
+    /// Those of them where either change is too small to have a sign.
+    pub without_spread_small: usize,
 }
 
 /// Results of one load.
@@ -331,12 +351,15 @@ impl Comparison {
             used: bench.cpus.to_string(),
             cpus_used: bench.cpus.len(),
             nodes_used: bench.nodes_used(),
+            costs: costs(&bench.machine.costs),
         };
         let policies = bench.contenders.iter().zip(&experiment.policies).map(|(contender, name)| PolicyInfo {
             name: name.clone(),
             title: contender.policy.title.clone(),
             kernel: contender.kernel.name.clone(),
             steps: step_names(contender.policy.steps.iter().map(|step| step.kind())),
+            entry_text: contender.policy.entry.describe(),
+            steps_text: contender.policy.steps.iter().map(|step| step.describe()).collect(),
         });
         Comparison::of_parts(experiment, machine, policies.collect(), runs, options)
     }
@@ -397,15 +420,18 @@ impl Agreement {
         let mut agreement = Agreement::default();
         for change in loads.iter().flat_map(|load| &load.changes) {
             let agrees = usize::from(change.sign_agrees == Some(true));
+            let small = usize::from(change.sign_agrees.is_none());
             match (change.published_percent, change.published_over_spread) {
                 (Some(_), Some(over)) if over.abs() > 2.0 => {
                     agreement.clear += 1;
                     agreement.clear_agree += agrees;
+                    agreement.clear_small += small;
                 }
                 (Some(_), Some(_)) => agreement.unclear += 1,
                 (Some(_), None) => {
                     agreement.without_spread += 1;
                     agreement.without_spread_agree += agrees;
+                    agreement.without_spread_small += small;
                 }
                 (None, _) => {}
             }
@@ -556,6 +582,21 @@ fn migrations(reports: &[Report]) -> Named<f64> {
     })
 }
 
+/// Every cost figure by its name.
+fn costs(costs: &Costs) -> Named<Cost> {
+    named(COST_KEYS, |info| {
+        let cost = match costs.figure(info.key).value {
+            Value::Scalar(value) => Cost::Scalar(value),
+            Value::ByDistance(values) => {
+                let known = Distance::ALL.into_iter().zip(values);
+                let known = known.filter_map(|(distance, value)| Some((distance.name().to_owned(), value?)));
+                Cost::ByDistance(Named(known.collect()))
+            }
+        };
+        (info.name, cost)
+    })
+}
+
 /// Names of a policy's steps; kinds that occur more than once carry their position, counted from 1.
 fn step_names<'a>(kinds: impl Iterator<Item = &'a str>) -> Vec<String> {
     let kinds: Vec<&str> = kinds.collect();
@@ -673,12 +714,15 @@ pub(crate) mod tests {
             used: "0-47".to_owned(),
             cpus_used: 48,
             nodes_used: 2,
+            costs: Named(Vec::new()),
         };
         let policy = |name: &str, kernel: &str| PolicyInfo {
             name: name.to_owned(),
             title: "A policy".to_owned(),
             kernel: kernel.to_owned(),
             steps: vec!["TargetIdle".to_owned(), "ScanLlc".to_owned()],
+            entry_text: Vec::new(),
+            steps_text: Vec::new(),
         };
         let options = Options { seed: 1, jobs: 1, std: Spread::Population, version: "0.0.0" };
         let policies = vec![policy("linux-5.9", "5.9"), policy("rfc2-cluster", "5.9+rfc2")];
@@ -705,8 +749,14 @@ pub(crate) mod tests {
         assert_eq!((gain.verdict, gain.sign_agrees), ("better", Some(true)));
         let loss = &comparison.loads[1].changes[0];
         assert_eq!((loss.verdict, loss.published_over_spread, loss.sign_agrees), ("undecided", None, Some(true)));
-        let expected = Agreement { clear: 1, clear_agree: 1, unclear: 0, without_spread: 1, without_spread_agree: 1 };
+        let expected =
+            Agreement { clear: 1, clear_agree: 1, without_spread: 1, without_spread_agree: 1, ..Agreement::default() };
         assert_eq!(comparison.agreement, expected);
+        let mut loads = comparison.loads;
+        loads.iter_mut().for_each(|load| load.changes[0].sign_agrees = None);
+        let expected =
+            Agreement { clear: 1, clear_small: 1, without_spread: 1, without_spread_small: 1, ..Agreement::default() };
+        assert_eq!(Agreement::of(&loads), expected);
     }
 
     #[test]

@@ -54,6 +54,24 @@ pub enum WorkloadError {
         /// Greatest value.
         max: u64,
     },
+    /// A parameter is given again.
+    #[error("workload `{workload}`: `{key}` is given twice; give it once")]
+    Repeated {
+        /// The workload.
+        workload: String,
+        /// The parameter.
+        key: String,
+    },
+    /// The program would be too large.
+    #[error("load {load} of `{workload}` would be {tasks} tasks; at most {MAX_TASKS} are simulated")]
+    TooLarge {
+        /// The workload.
+        workload: String,
+        /// The load asked for.
+        load: u32,
+        /// Tasks of the program.
+        tasks: u64,
+    },
     /// The load is out of range.
     #[error("load {load} of `{workload}` must be from 1 to {max} {unit}")]
     BadLoad {
@@ -68,6 +86,12 @@ pub enum WorkloadError {
     },
 }
 
+/// Most tasks of a program; channels are always fewer.
+pub const MAX_TASKS: u64 = 1_000_000;
+
+/// Most groups or copies.
+const MAX_LOAD: u32 = 10_000;
+
 /// Every workload's name.
 pub const NAMES: &[&str] = &[hackbench::NAME, mcf::NAME];
 
@@ -80,6 +104,11 @@ impl Workload {
         let mut parts = text.split(',').map(str::trim);
         let name = parts.next().unwrap_or_default();
         let parameters: Vec<&str> = parts.collect();
+        let keys: Vec<&str> =
+            parameters.iter().map(|parameter| parameter.split('=').next().unwrap_or_default()).collect();
+        if let Some((_, key)) = keys.iter().enumerate().find(|&(index, key)| keys[..index].contains(key)) {
+            return Err(WorkloadError::Repeated { workload: name.to_owned(), key: (*key).to_owned() });
+        }
         match name {
             hackbench::NAME => Hackbench::parse(&parameters).map(Workload::Hackbench),
             mcf::NAME => Mcf::parse(&parameters).map(Workload::Mcf),
@@ -111,6 +140,14 @@ impl Workload {
         }
     }
 
+    /// What [`Workload::work`] counts.
+    pub fn work_unit(&self) -> &'static str {
+        match self {
+            Workload::Hackbench(_) => "loops",
+            Workload::Mcf(_) => "million instructions",
+        }
+    }
+
     /// The length: loops of a sender, millions of instructions of a copy. Elapsed time grows in proportion.
     pub fn work(&self) -> u64 {
         match self {
@@ -128,15 +165,32 @@ impl Workload {
         }
     }
 
+    /// Whether there is a program at a load, without building it.
+    ///
+    /// # Errors
+    /// When the load is 0 or too large to be meant, or the program would be too large.
+    pub fn check(&self, load: u32) -> Result<(), WorkloadError> {
+        let workload = self.name().to_owned();
+        if load == 0 || load > MAX_LOAD {
+            return Err(WorkloadError::BadLoad { workload, load, max: MAX_LOAD, unit: self.load_unit() });
+        }
+        let per_load = match self {
+            Workload::Hackbench(hackbench) => 2 * u64::from(hackbench.fds),
+            Workload::Mcf(_) => 1,
+        };
+        let tasks = 1 + u64::from(load) * per_load;
+        if tasks > MAX_TASKS {
+            return Err(WorkloadError::TooLarge { workload, load, tasks });
+        }
+        Ok(())
+    }
+
     /// The program at a load.
     ///
     /// # Errors
-    /// When the load is 0 or too large to be meant.
+    /// What [`Workload::check`] refuses.
     pub fn program(&self, load: u32) -> Result<Program, WorkloadError> {
-        let max = 10_000;
-        if load == 0 || load > max {
-            return Err(WorkloadError::BadLoad { workload: self.name().to_owned(), load, max, unit: self.load_unit() });
-        }
+        self.check(load)?;
         Ok(match self {
             Workload::Hackbench(hackbench) => hackbench.program(load),
             Workload::Mcf(mcf) => mcf.program(load),
@@ -155,4 +209,32 @@ fn number(workload: &str, key: &str, value: &str, min: u64, max: u64) -> Result<
     };
     let number: u64 = value.parse().map_err(|_| bad())?;
     if (min..=max).contains(&number) { Ok(number) } else { Err(bad()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_parameter_given_again_is_refused() {
+        for (text, key) in
+            [("hackbench/threads-pipe,loops=1,fds=3,loops=2", "loops"), ("mcf/copies,minstr=1,minstr=1", "minstr")]
+        {
+            let error = Workload::parse(text).unwrap_err();
+            assert!(error.to_string().ends_with(&format!("`{key}` is given twice; give it once")), "{error}");
+        }
+    }
+
+    #[test]
+    fn programs_too_large_are_refused_before_they_are_built() {
+        let workload = Workload::parse("hackbench/threads-pipe,fds=1000").unwrap();
+        let error = workload.program(10_000).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "load 10000 of `hackbench/threads-pipe` would be 20000001 tasks; at most 1000000 are simulated"
+        );
+        assert_eq!(workload.check(499), Ok(()));
+        assert!(matches!(workload.check(0), Err(WorkloadError::BadLoad { .. })));
+        assert_eq!(Workload::parse("mcf/copies").unwrap().check(10_000), Ok(()));
+    }
 }

@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use huddle_lab::{Affinity, Experiment, LabError, MAX_SECONDS, Options, Progress, Spread};
+use huddle_lab::{Affinity, Experiment, LabError, MAX_RUNS, MAX_SECONDS, MIN_SECONDS, Options, Progress, Spread};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
@@ -109,6 +109,10 @@ fn output(
                     replace(&path, &document)?;
                     out.write_all(text.as_bytes())?;
                 }
+                Json::Open(path, mut file) => {
+                    writeln!(file, "{document}").map_err(|error| unwritable(&path, &error))?;
+                    out.write_all(text.as_bytes())?;
+                }
             }
         }
     }
@@ -150,11 +154,13 @@ fn experiment(args: &Args) -> Result<Experiment, Failure> {
         experiment.reduce();
     }
     if let Some(runs) = &args.runs {
-        experiment.runs = number("--runs", runs, "a whole number, 1 or more", |&runs| runs > 0)?;
+        let wanted = format!("a whole number from 1 to {MAX_RUNS}");
+        experiment.runs = number("--runs", runs, &wanted, |runs| (1..=MAX_RUNS).contains(runs))?;
     }
     if let Some(seconds) = &args.seconds {
-        let wanted = format!("more than 0 and at most {MAX_SECONDS}");
-        experiment.last(number("--seconds", seconds, &wanted, |&seconds| seconds > 0.0 && seconds <= MAX_SECONDS)?);
+        let wanted = format!("from {MIN_SECONDS} to {MAX_SECONDS}");
+        let fit = |seconds: &f64| (MIN_SECONDS..=MAX_SECONDS).contains(seconds);
+        experiment.last(number("--seconds", seconds, &wanted, fit)?);
     }
     match experiment.fault() {
         Some((key, message)) => Err(Failure::usage(format!("{key}: {message}"))),
@@ -251,7 +257,11 @@ fn list(args: &Args, json: Option<Json>) -> Result<(), Failure> {
                 })
             })
             .collect();
-        serde_json::to_string_pretty(&json!({ "schema": "huddle-experiments/1", "experiments": entries }))
+        serde_json::to_string_pretty(&json!({
+            "schema": "huddle-experiments/1",
+            "version": env!("CARGO_PKG_VERSION"),
+            "experiments": entries,
+        }))
     })
 }
 
@@ -275,7 +285,10 @@ fn show(bar: &ProgressBar, progress: Progress) {
 /// Where JSON goes.
 enum Json {
     Stdout,
+    /// A regular file, replaced whole.
     File(PathBuf),
+    /// What is no regular file (a device, a pipe), written into.
+    Open(PathBuf, File),
 }
 
 impl Json {
@@ -287,10 +300,32 @@ impl Json {
         if path.is_dir() {
             return Err(Failure::usage(format!("--json {}: is a folder; give a file", path.display())));
         }
-        let (temporary, _) = create(path)?;
+        match fs::metadata(path) {
+            Ok(found) if !found.is_file() => {
+                let file = OpenOptions::new().write(true).open(path).map_err(|error| unwritable(path, &error))?;
+                return Ok(Json::Open(path.to_owned(), file));
+            }
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(unwritable(path, &error)),
+            _ => {}
+        }
+        let target = followed(path);
+        let (temporary, _) = create(&target)?;
         fs::remove_file(&temporary).map_err(|error| unwritable(path, &error))?;
-        Ok(Json::File(path.to_owned()))
+        Ok(Json::File(target))
     }
+}
+
+/// The file that a path stands for once its symbolic links are followed; it need not exist.
+fn followed(path: &Path) -> PathBuf {
+    let mut path = path.to_owned();
+    // As many as Linux follows.
+    for _ in 0..40 {
+        match (fs::read_link(&path), path.parent()) {
+            (Ok(target), Some(folder)) => path = folder.join(target),
+            _ => break,
+        }
+    }
+    path
 }
 
 /// Writes a file whole or not at all: a temporary file beside it is renamed over it.
