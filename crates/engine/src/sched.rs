@@ -3,7 +3,7 @@
 use huddle_machine::CpuId;
 
 use crate::Observer;
-use crate::report::Mechanism;
+use crate::report::{Mechanism, SimError};
 use crate::sim::Sim;
 use crate::state::{NONE, Phase, Run, Stage};
 
@@ -35,6 +35,7 @@ impl<O: Observer> Sim<'_, O> {
         }
         let mut ns = if prev == NONE { 0 } else { self.costs.switch_out };
         if next != NONE {
+            self.check_next(c, prev, next);
             self.set_next(c, next as usize);
             if next != prev {
                 ns += self.costs.switch_in;
@@ -59,6 +60,18 @@ impl<O: Observer> Sim<'_, O> {
         }
     }
 
+    /// A law of every run: a task runs on one CPU at a time, and only where its affinity lets it.
+    fn check_next(&mut self, c: usize, prev: u32, next: u32) {
+        let task = &self.tasks[next as usize];
+        let twice = task.on_cpu && next != prev;
+        let outside = !self.affinities[task.affinity as usize].contains(CpuId::from(c));
+        if twice || outside {
+            let what = if twice { "while it is still on another" } else { "outside its affinity" };
+            self.error = Some(SimError::Conservation(format!("task {next} is to run on CPU {c} {what}")));
+        }
+    }
+
+    /// The switch is done: what left is off its CPU, what comes runs on from where it was.
     pub(crate) fn finish_switch(&mut self, c: usize) {
         self.charge(c);
         let leaving = std::mem::replace(&mut self.cpus[c].leaving, NONE);
