@@ -94,9 +94,9 @@ pub struct Cpu {
     pub need_resched: bool,
     /// Pending interrupts.
     pub ipi: u8,
-    /// Where the stopper is to push a task, and which one; [`NONE`] for the oldest that may move.
+    /// Where the stopper is to push a task; [`NONE`] when it has nothing to do.
     pub push_to: u32,
-    /// See above.
+    /// Which task it pushes; [`NONE`] for the oldest that may move.
     pub push_task: u32,
     /// An active balance is under way (`rq->active_balance`).
     pub active_balance: bool,
@@ -118,9 +118,9 @@ pub struct Cpu {
     pub load: u64,
     /// `min_vruntime`.
     pub min_vruntime: u64,
-    /// Buddies.
+    /// The buddy that preempted, to be picked next (`cfs_rq->next`).
     pub next: u32,
-    /// See above.
+    /// The buddy that was preempted (`cfs_rq->last`).
     pub last: u32,
     /// Averages of the queue.
     pub pelt: Pelt,
@@ -137,9 +137,9 @@ pub struct Cpu {
     pub idle_stamp: u64,
     /// Mean idle time, ns.
     pub avg_idle: u64,
-    /// Aged idle time and its stamp in jiffies (5.14 … 6.6 budget).
+    /// Aged idle time (5.14 … 6.6 budget).
     pub wake_avg_idle: u64,
-    /// See above.
+    /// When it was last aged, in jiffies.
     pub wake_stamp: u64,
     /// `max_idle_balance_cost`.
     pub max_idle_balance_cost: u64,
@@ -293,9 +293,9 @@ pub struct Task {
     pub remaining: u64,
     /// Cache refill due at its next run, ns.
     pub refill: u64,
-    /// The channel it works on, and whether it writes.
+    /// The channel it works on.
     pub channel: u32,
-    /// See above.
+    /// It writes there.
     pub writes: bool,
     /// It found the ring empty (a writer) or full (a reader) when it took the mutex.
     pub edge: bool,
@@ -303,9 +303,9 @@ pub struct Task {
     pub woken: bool,
     /// Who waits for its exit.
     pub joiner: u32,
-    /// Thousands of instructions left of its memory phase, and their present cost in ns.
+    /// Thousands of instructions left of its memory phase.
     pub memory_left: f64,
-    /// See above.
+    /// What a thousand of them costs at present, ns.
     pub memory_cost: f64,
     /// The CPU whose cache its memory-bound code filled last.
     pub cache_cpu: u32,
@@ -366,13 +366,13 @@ pub struct Pipe {
     pub len: u32,
     /// The CPU that used it last.
     pub last_cpu: u32,
-    /// Sleeping readers and writers.
+    /// Sleeping readers in order of arrival.
     pub readers: VecDeque<u32>,
-    /// See above.
+    /// Sleeping writers in order of arrival.
     pub writers: VecDeque<u32>,
-    /// Messages sent and received.
+    /// Messages sent.
     pub sent: u64,
-    /// See above.
+    /// Messages received.
     pub received: u64,
 }
 
@@ -460,9 +460,9 @@ pub struct DomainState {
     pub balance_interval: u32,
     /// Failed attempts.
     pub nr_balance_failed: u32,
-    /// Greatest cost of new-idle balancing, ns, and when it last decayed.
+    /// Greatest cost of new-idle balancing, ns.
     pub max_newidle_lb_cost: u64,
-    /// See above.
+    /// When that last decayed.
     pub decayed: u64,
     /// Mean cost of an idle search, ns.
     pub avg_scan_cost: u64,
