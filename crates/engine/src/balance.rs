@@ -390,10 +390,10 @@ impl<O: Observer> Sim<'_, O> {
             self.overloaded = overload;
         }
         self.update_scan_budget(c, domain, idle, total_util);
-        let (mut local, mut busiest) = (local?, busiest?);
+        let (mut local, busiest) = (local?, busiest?);
         let average = total_load * 1024 / total_capacity.max(1);
         let prefer_sibling = domain.child.is_some_and(|child| tree.domain(child).flags.has(Flags::PREFER_SIBLING));
-        if !self.worth_it(&mut local, &mut busiest, average, pct, prefer_sibling, idle) {
+        if !self.worth_it(&local, &busiest, average, pct, prefer_sibling, idle) {
             return None;
         }
         let imbalance = self.amount(&mut local, &busiest, average, domain, prefer_sibling, idle);
@@ -446,8 +446,8 @@ impl<O: Observer> Sim<'_, O> {
     /// The decisions of `find_busiest_group`.
     fn worth_it(
         &self,
-        local: &mut GroupStats,
-        busiest: &mut GroupStats,
+        local: &GroupStats,
+        busiest: &GroupStats,
         average: u64,
         pct: u64,
         prefer_sibling: bool,

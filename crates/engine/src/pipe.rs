@@ -78,11 +78,10 @@ impl<O: Observer> Sim<'_, O> {
     #[inline]
     pub(crate) fn begin_hold(&mut self, c: usize, t: usize, lines: u64) {
         let (channel, writes) = (self.tasks[t].channel as usize, self.tasks[t].writes);
+        let ready = self.pipe_ready(t);
         let pipe = &mut self.pipes[channel];
         let last = std::mem::replace(&mut pipe.last_cpu, c as u32);
-        let woken = self.tasks[t].woken;
-        let (edge, ready) =
-            if writes { (pipe.len == 0, pipe.can_write(woken)) } else { (pipe.ring_full(), pipe.len > 0) };
+        let edge = if writes { pipe.len == 0 } else { pipe.ring_full() };
         let transfer = if last == NONE { 0 } else { self.costs.pipe_lines[self.dist(c, last as usize)] };
         let ns = match (ready, writes) {
             (false, _) => self.costs.probe,

@@ -39,8 +39,7 @@ impl<O: Observer> Sim<'_, O> {
                 }
                 Stage::PipeWait | Stage::PipeWoken => {
                     self.tasks[t].woken = true;
-                    let pipe = &self.pipes[self.tasks[t].channel as usize];
-                    if if self.tasks[t].writes { !pipe.ring_full() } else { pipe.len > 0 } {
+                    if self.pipe_ready(t) {
                         self.tasks[t].stage = Stage::PipeAcquire;
                     } else {
                         return self.pipe_sleep(c, t);
