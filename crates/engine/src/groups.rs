@@ -177,7 +177,7 @@ impl<O: Observer> Sim<'_, O> {
         if let Some(id) = domain
             && !tree.span(tree.domain(id).span).intersects(&affinity)
         {
-            return prev;
+            return self.allowed_cpu(prev, &affinity);
         }
         let (mut cpu, mut new) = (this, this);
         while let Some(id) = domain {
@@ -198,7 +198,17 @@ impl<O: Observer> Sim<'_, O> {
             cpu = new;
             domain = highest(cpu, record.weight);
         }
-        if affinity.contains(CpuId::from(new)) { new } else { affinity.first().map_or(prev, CpuId::index) }
+        self.allowed_cpu(new, &affinity)
+    }
+
+    /// The CPU if the task may run there, else one of its node, else any (`select_fallback_rq`).
+    fn allowed_cpu(&self, cpu: usize, affinity: &CpuSet) -> usize {
+        if affinity.contains(CpuId::from(cpu)) {
+            return cpu;
+        }
+        let node = self.setup.machine.topology.node.set_of(CpuId::from(cpu));
+        let near = affinity.iter().find(|&other| node.contains(other));
+        near.or_else(|| affinity.first()).map_or(cpu, CpuId::index)
     }
 
     /// `find_idlest_group` of 5.5 on: `None` to stay in the local group.

@@ -125,7 +125,9 @@ impl<'a, O: Observer> Sim<'a, O> {
         if setup.kernel.balance.sibling_by_cores {
             return Err(not_simulated("balancing by cores (6.6 on)"));
         }
-        if tree.asym_active {
+        // Whatever the kernel makes of it: x86 takes hybrid CPUs for equal.
+        let capacity = &setup.machine.topology.capacity;
+        if tree.online.iter().any(|cpu| capacity[cpu.index()] != capacity[0]) {
             return Err(not_simulated("a machine whose CPUs differ in capacity"));
         }
         let costs = Costs::compile(&setup.machine.costs);

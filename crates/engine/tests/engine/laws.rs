@@ -133,3 +133,12 @@ fn a_first_task_that_is_bound_starts_on_its_cpu() {
         assert_eq!(watch.first_cpu(0), 7, "seed {seed}");
     }
 }
+
+#[test]
+fn a_child_bound_to_the_other_package_of_kunpeng_starts_there_though_fork_does_not_reach_that_far() {
+    let world = World::new(&machine("kunpeng920"), "linux-5.10");
+    for seed in 0..8 {
+        let (_, watch) = world.run(&hackbench(1, 2), "0-95", &[(0, 0), (1, 72)], seed);
+        assert_eq!((watch.first_cpu(0), watch.first_cpu(1)), (0, 72), "seed {seed}");
+    }
+}
