@@ -1,7 +1,7 @@
 //! Removes the domains that add nothing, hands their flags over, and caches what the scheduler looks up most.
 //!
 //! Mirrors `cpu_attach_domain`, `sd_degenerate`, `sd_parent_degenerate` and `update_top_cache_domain`
-//! (`kernel/sched/topology.c`, 5.9 to 6.7).
+//! (`kernel/sched/topology.c`, 5.9 to 7.3).
 
 use huddle_machine::CpuId;
 use indexmap::{IndexMap, IndexSet};

@@ -1,8 +1,8 @@
 //! One chain of domains per CPU, before groups are made and before anything degenerates.
 //!
-//! Mirrors `build_sched_domains`, `build_sched_domain` and `sd_init` (`kernel/sched/topology.c`, 5.9 to 6.7).
+//! Mirrors `build_sched_domains`, `build_sched_domain` and `sd_init` (`kernel/sched/topology.c`, 5.9 to 7.3).
 
-use huddle_machine::{CpuId, CpuSet, Topology};
+use huddle_machine::{Arch, CpuId, CpuSet, Topology};
 use indexmap::{IndexMap, IndexSet};
 
 use crate::levels::{Level, Levels, Mask};
@@ -102,7 +102,7 @@ impl<'a> Builder<'a> {
 
     fn stack_domains(&mut self) {
         let whole = self.spans.intern(&self.partition.clone());
-        let mut asym = AsymFlags::new(self.topology, &self.partition, self.profile.asym_full);
+        let mut asym = AsymFlags::new(self.topology, &self.partition, self.profile);
         for cpu in self.cpus() {
             let mut child: Option<DomainId> = None;
             for level in 0..self.levels.table.len() {
@@ -208,7 +208,7 @@ fn level_flags(level: &Level, far: bool, profile: &DomainProfile) -> Flags {
     let prefers_sibling = match level.mask {
         _ if level.flags.has(Flags::NUMA) => false,
         Mask::Cluster | Mask::Core => profile.prefer_sibling_everywhere,
-        Mask::Smt | Mask::Node | Mask::Within(_) => true,
+        Mask::Smt | Mask::Book | Mask::Drawer | Mask::Node | Mask::Within(_) => true,
     };
     if prefers_sibling { flags.with(Flags::PREFER_SIBLING) } else { flags }
 }
@@ -236,8 +236,12 @@ struct AsymFlags<'a> {
 }
 
 impl<'a> AsymFlags<'a> {
-    fn new(topology: &'a Topology, partition: &CpuSet, full: bool) -> Self {
-        let mut flags = AsymFlags { capacity: &topology.capacity, distinct: 0, full, known: Vec::new() };
+    fn new(topology: &'a Topology, partition: &CpuSet, profile: &DomainProfile) -> Self {
+        // x86 has capacities of CPUs only where intel_pstate states them, and not with threads.
+        let threads = topology.smt.sets().iter().any(|core| core.len() > 1);
+        let stated = topology.arch != Arch::X86_64 || profile.x86_capacity && !threads;
+        let capacity = if stated { topology.capacity.as_slice() } else { &[] };
+        let mut flags = AsymFlags { capacity, distinct: 0, full: profile.asym_full, known: Vec::new() };
         flags.distinct = flags.count(partition);
         flags
     }

@@ -1,7 +1,7 @@
 //! What each domain balances between.
 //!
 //! Mirrors `build_sched_groups`, `get_group`, `build_overlap_sched_groups`, `find_descended_sibling` and
-//! `build_balance_mask` (`kernel/sched/topology.c`, 5.9 to 6.7).
+//! `build_balance_mask` (`kernel/sched/topology.c`, 5.9 to 7.3).
 
 use std::collections::HashMap;
 

@@ -107,6 +107,8 @@ pub struct DomainProfile {
     /// Name of the top non-NUMA level.
     #[serde(deserialize_with = "package_name")]
     pub package_name: Name,
+    /// x86 has the level SMT only where cores have several threads (6.17 on); before, and elsewhere, always.
+    pub x86_smt_if_threaded: bool,
     /// Factor on the interval of a busy CPU.
     pub busy_factor: u32,
     /// imbalance_pct of levels that share no cache.
@@ -117,11 +119,14 @@ pub struct DomainProfile {
     pub numa_descend: bool,
     /// `imb_numa_nr` exists (5.18 on).
     pub imb_numa_nr: bool,
-    /// The flag OVERLAP exists (up to 6.12).
+    /// The flag OVERLAP exists (up to 6.16).
     pub overlap_flag: bool,
     /// ASYM_CPUCAPACITY_FULL exists (5.14 on).
     pub asym_full: bool,
-    /// Intervals follow the span's weight (7.2); before: the level mask's weight before the partition cuts it.
+    /// Hybrid x86 CPUs without threads differ in capacity (6.12 on, `drivers/cpufreq/intel_pstate.c`); before, and with threads, all are
+    /// equal.
+    pub x86_capacity: bool,
+    /// Intervals follow the span's weight (7.1 on); before: the level mask's weight before the partition cuts it.
     pub interval_from_span: bool,
     /// debugfs prints groups_flags (6.6 on).
     pub shows_groups_flags: bool,

@@ -2,20 +2,14 @@
 //!
 //! Mirrors `default_topology` and `sched_init_numa` (`kernel/sched/topology.c`), `cpu_coregroup_mask` and
 //! `cpu_clustergroup_mask` (`drivers/base/arch_topology.c`), `build_sched_topology`
-//! (`arch/x86/kernel/smpboot.c`), 5.9 to 6.7.
+//! (`arch/x86/kernel/smpboot.c`), `s390_topology` (`arch/s390/kernel/topology.c`), 5.9 to 7.3.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use huddle_machine::{Arch, CpuId, CpuSet, Topology};
+use huddle_machine::{Arch, CpuId, CpuSet, Partition, Topology};
 
 use crate::{ClusterLimits, Flags, Kernel};
-
-/// NUMA levels farther than this are left out of fork, exec and affine wake-ups (`node_reclaim_distance`).
-///
-/// DEVIATION: the kernel raises it to 32 on AMD EPYC (`arch/x86/kernel/cpu/amd.c`); a topology does not tell
-/// the vendor.
-pub(crate) const NODE_RECLAIM_DISTANCE: u32 = 30;
 
 /// One level of the table.
 pub(crate) struct Level {
@@ -36,6 +30,10 @@ pub(crate) enum Mask {
     Cluster,
     /// `cpu_coregroup_mask`.
     Core,
+    /// Books of s390.
+    Book,
+    /// Drawers of s390.
+    Drawer,
     /// The NUMA node: the level is named after the package, its mask is the node's.
     Node,
     /// Nodes within the n-th distinct distance; 0 is the local one.
@@ -75,13 +73,20 @@ impl<'a> Levels<'a> {
             within: Vec::new(),
             complaint: None,
         };
-        let smt = Flags::SHARE_CPUCAPACITY.with(Flags::SHARE_LLC);
-        levels.push("SMT", smt, Mask::Smt);
+        if !profile.x86_smt_if_threaded || topology.arch != Arch::X86_64 || levels.has_threads() {
+            levels.push("SMT", Flags::SHARE_CPUCAPACITY.with(Flags::SHARE_LLC), Mask::Smt);
+        }
         if let Some(cluster) = cluster {
             let own = if cluster.flag { Flags::CLUSTER } else { Flags::default() };
             levels.push(cluster.name, Flags::SHARE_LLC.with(own), Mask::Cluster);
         }
         levels.push("MC", Flags::SHARE_LLC, Mask::Core);
+        if topology.book.is_some() {
+            levels.push("BOOK", Flags::default(), Mask::Book);
+        }
+        if topology.drawer.is_some() {
+            levels.push("DRAWER", Flags::default(), Mask::Drawer);
+        }
         // x86 leaves the level out when a package holds several nodes (`x86_has_numa_in_package`).
         if topology.arch != Arch::X86_64 || !levels.package_holds_several_nodes() {
             levels.push(profile.package_name, Flags::default(), Mask::Node);
@@ -92,6 +97,14 @@ impl<'a> Levels<'a> {
 
     fn push(&mut self, name: &'static str, flags: Flags, mask: Mask) {
         self.table.push(Level { name, flags, mask });
+    }
+
+    /// Whether any core has several threads.
+    ///
+    /// DEVIATION: the kernel counts threads at boot (`cpu_smt_num_threads`). Where all second threads went offline
+    /// later it keeps the level, which only shows in the level numbers.
+    fn has_threads(&self) -> bool {
+        self.topology.smt.sets().iter().any(|core| core.len() > 1)
     }
 
     fn package_holds_several_nodes(&self) -> bool {
@@ -135,7 +148,7 @@ impl<'a> Levels<'a> {
 
     /// Whether the level is so far that tasks do not go there on fork, exec or wake-up.
     pub fn is_far(&self, level: &Level) -> bool {
-        matches!(level.mask, Mask::Within(index) if self.distances[index] > NODE_RECLAIM_DISTANCE)
+        matches!(level.mask, Mask::Within(index) if self.distances[index] > self.topology.node_reclaim_distance)
     }
 
     /// The level's mask of an online CPU, before a partition cuts it.
@@ -144,6 +157,8 @@ impl<'a> Levels<'a> {
             Mask::Smt => self.in_node(self.topology.smt.set_of(cpu), cpu),
             Mask::Cluster => self.cluster_group(cpu),
             Mask::Core => self.core_group(cpu),
+            Mask::Book => self.of_s390(self.topology.book.as_ref(), cpu),
+            Mask::Drawer => self.of_s390(self.topology.drawer.as_ref(), cpu),
             Mask::Node => Cow::Borrowed(self.topology.node.set_of(cpu)),
             Mask::Within(index) => {
                 let mask = &self.within[index][self.node_of[cpu.index()] as usize];
@@ -163,7 +178,16 @@ impl<'a> Levels<'a> {
         }
     }
 
+    /// The CPU's book or drawer.
+    fn of_s390(&self, partition: Option<&'a Partition>, cpu: CpuId) -> Cow<'a, CpuSet> {
+        Cow::Borrowed(partition.map_or_else(|| self.topology.package.set_of(cpu), |partition| partition.set_of(cpu)))
+    }
+
     fn core_group(&self, cpu: CpuId) -> Cow<'a, CpuSet> {
+        if self.topology.book.is_some() || self.topology.drawer.is_some() {
+            // s390 takes the socket, whatever its caches.
+            return Cow::Borrowed(self.topology.package.set_of(cpu));
+        }
         let llc = self.topology.llc.set_of(cpu);
         if self.topology.arch == Arch::X86_64 {
             return self.in_node(llc, cpu);

@@ -28,6 +28,14 @@ pub enum KernelError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// No built-in record is for so old a release, or it is no release.
+    #[error("no kernel record for `{release}`: the oldest is {oldest}; name a record")]
+    NoRelease {
+        /// What the kernel calls itself.
+        release: String,
+        /// The oldest release with a record.
+        oldest: String,
+    },
     /// The record is not right.
     #[error("{file}: {message}")]
     Record {
@@ -41,7 +49,7 @@ pub enum KernelError {
 impl KernelError {
     /// Whether the caller asked for something that does not exist, as opposed to a record that is wrong.
     pub fn is_usage(&self) -> bool {
-        matches!(self, KernelError::Unknown { .. })
+        matches!(self, KernelError::Unknown { .. } | KernelError::NoRelease { .. })
     }
 }
 
@@ -70,9 +78,48 @@ impl Kernel {
         }
         let text = fs::read_to_string(name_or_path)
             .map_err(|source| KernelError::Read { file: name_or_path.to_owned(), source })?;
-        let name = Path::new(name_or_path).file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into());
-        read(&name, name_or_path, &text)
+        Kernel::parse(name_or_path, &text)
     }
+
+    /// Reads the text of a record; `file` is what errors call it, and its stem is the kernel's name.
+    ///
+    /// # Errors
+    /// [`KernelError::Record`] for the first key that is unknown, missing or wrong.
+    pub fn parse(file: &str, text: &str) -> Result<Kernel, KernelError> {
+        let name = Path::new(file).file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into());
+        read(&name, file, text)
+    }
+}
+
+impl Kernel {
+    /// The built-in record for a running kernel (`6.18.15-amd64`): the newest that is not newer than its release, and
+    /// no variant (`5.14+cluster`). A record of three numbers is for back-ports and serves its stable series only.
+    ///
+    /// # Errors
+    /// [`KernelError::NoRelease`] when all records are newer, or the text does not begin with a release.
+    pub fn for_release(release: &str) -> Result<Kernel, KernelError> {
+        let running = leading_numbers(release);
+        let serves = |name: &String| match self::release(name).as_slice() {
+            [.., stable] if name.matches('.').count() == 2 => {
+                running.starts_with(&self::release(name)[..2]) && running.get(2) >= Some(stable)
+            }
+            numbers => !name.contains('+') && numbers <= &running[..running.len().min(2)],
+        };
+        match kernel_names().into_iter().rfind(serves) {
+            Some(name) => Kernel::load(&name),
+            None => Err(KernelError::NoRelease {
+                release: release.to_owned(),
+                oldest: kernel_names().into_iter().next().unwrap_or_default(),
+            }),
+        }
+    }
+}
+
+/// `6.18.15+deb13` as `[6, 18, 15]`, `6.1-rc3` as `[6, 1]`; empty when it does not begin with a release.
+fn leading_numbers(release: &str) -> Vec<u32> {
+    let end = release.find(|char: char| !char.is_ascii_digit() && char != '.').unwrap_or(release.len());
+    let numbers: Vec<u32> = release[..end].split('.').map_while(|part| part.parse().ok()).take(3).collect();
+    if numbers.len() < 2 { Vec::new() } else { numbers }
 }
 
 fn built_in_file(name: &str) -> String {
@@ -173,7 +220,9 @@ mod tests {
     #[test]
     fn every_built_in_record_loads_and_the_names_ascend() {
         let names = kernel_names();
-        assert_eq!(names, ["5.9", "5.9+rfc2", "5.10", "5.14", "5.14+cluster", "5.16", "6.0", "6.1", "6.7"]);
+        let old = ["5.9", "5.9+rfc2", "5.10", "5.14", "5.14+cluster", "5.16", "6.0", "6.1", "6.6", "6.7"];
+        let new = ["6.9", "6.10", "6.12", "6.17", "6.18.33", "7.1"];
+        assert_eq!(names, [&old[..], &new].concat());
         for name in names {
             let kernel = Kernel::load(&name).unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(kernel.name, name);
@@ -199,6 +248,35 @@ mod tests {
     }
 
     #[test]
+    fn a_release_gets_the_newest_record_that_is_not_newer() {
+        for (release, record) in [
+            ("5.9.0", "5.9"),
+            ("5.10.0-32-cloud-amd64", "5.10"),
+            ("5.15.148", "5.14"),
+            ("6.1-rc3", "6.1"),
+            ("6.5.13-arch1", "6.1"),
+            ("6.8.0-51-generic", "6.7"),
+            ("6.12.117+deb13-cloud-amd64", "6.12"),
+            ("6.16.12", "6.12"),
+            ("6.18.15+deb13-cloud-amd64", "6.17"),
+            ("6.18.33", "6.18.33"),
+            ("6.18.200-1", "6.18.33"),
+            ("6.19.60", "6.17"),
+            ("7.0.3", "6.17"),
+            ("7.3.4+deb13", "7.1"),
+            ("12.0.0", "7.1"),
+        ] {
+            assert_eq!(Kernel::for_release(release).unwrap().name, record, "{release}");
+        }
+        for release in ["4.19.300", "", "6", "linux-6.1", "v6.1"] {
+            let error = Kernel::for_release(release).unwrap_err();
+            let line = format!("no kernel record for `{release}`: the oldest is 5.9; name a record");
+            assert_eq!(error.to_string(), line);
+            assert!(error.is_usage());
+        }
+    }
+
+    #[test]
     fn unknown_name_is_wrong_usage_and_lists_the_known_ones() {
         let error = Kernel::load("4.4").unwrap_err();
         assert!(error.is_usage());
@@ -208,7 +286,8 @@ mod tests {
 
     #[test]
     fn unknown_base_is_not_offered_a_path() {
-        let known = "one of 5.9, 5.9+rfc2, 5.10, 5.14, 5.14+cluster, 5.16, 6.0, 6.1, 6.7";
+        let known = format!("one of {}", kernel_names().join(", "));
+        assert!(known.contains("5.9, 5.9+rfc2, 5.10, 5.14, 5.14+cluster, 5.16, 6.0, 6.1, 6.6, 6.7, "), "{known}");
         for (base, found) in [("\"4.4\"", "`4.4`"), ("\"./mine.toml\"", "`./mine.toml`"), ("4.4", "4.4")] {
             let line = message(&format!("base = {base}\n"));
             assert_eq!(line, format!("mine.toml: `base` is {found}, must be a built-in kernel: {known}"));
@@ -227,7 +306,7 @@ mod tests {
             ("base = \"6.7\"\nwake_queue = 3\n", &["`wake_queue"]),
             ("base = \"6.7\"\n[domains]\nbusy_factor = -1\n", &["`domains.busy_factor`", "-1"]),
             ("base = \"6.7\"\n[domains]\nbusy_factor = 0\n", &["`domains.busy_factor`", "least is 1"]),
-            ("base = \"6.6\"\n", &["`base`", "6.6", "6.7"]),
+            ("base = \"6.5\"\n", &["`base`", "6.5", "6.7"]),
             ("base = 6\n", &["`base`", "6.7"]),
             ("titel = \"x\"\n", &["titel", "`title`"]),
             ("title = \"x\"\n", &["wake_queue"]),

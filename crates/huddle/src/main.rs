@@ -1,7 +1,10 @@
 //! The command line: one file per subcommand that parses, calls and renders.
 
 mod cmd;
+mod draw;
 mod failure;
+mod lists;
+mod output;
 
 use std::process::ExitCode;
 

@@ -23,51 +23,148 @@ fn keys(value: &Value) -> Vec<&str> {
     keys
 }
 
+fn json(source: &str) -> Value {
+    let output = huddle(&[source, "--json"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The CPUs of the set that a CPU names.
+fn set_of(json: &Value, cpu: usize, level: &str) -> Vec<u64> {
+    let index = json["cpus"][cpu][level].as_u64().unwrap() as usize;
+    ids(&json[level][index]["cpus"])
+}
+
 #[test]
 fn kunpeng_json_has_the_documented_shape() {
-    let output = huddle(&["kunpeng920:nodes=2", "--json"]);
-    assert!(output.status.success());
-    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(keys(&json), ["cpus", "findings", "nodes", "offline", "schema"]);
-    assert_eq!(json["schema"], 1);
-    let cpus = json["cpus"].as_array().unwrap();
-    assert_eq!(cpus.len(), 48);
-    let cpu = &cpus[30];
-    assert_eq!(keys(cpu), ["cluster", "id", "llc", "node", "package", "smt"]);
-    assert_eq!((cpu["id"].as_u64(), cpu["node"].as_u64()), (Some(30), Some(1)));
-    assert_eq!((ids(&cpu["smt"]), ids(&cpu["cluster"])), (vec![30], vec![28, 29, 30, 31]));
-    assert_eq!(ids(&cpu["llc"]), (24..48).collect::<Vec<u64>>());
-    assert_eq!(ids(&cpu["package"]), (0..48).collect::<Vec<u64>>());
-    let nodes = json["nodes"].as_array().unwrap();
-    assert_eq!(keys(&nodes[1]), ["cpus", "distances", "id"]);
-    assert_eq!((ids(&nodes[1]["distances"]), ids(&nodes[1]["cpus"])), (vec![16, 10], (24..48).collect()));
-    assert_eq!((json["offline"].as_array().unwrap().len(), json["findings"].as_array().unwrap().len()), (0, 0));
+    let json = json("kunpeng920:nodes=2");
+    let expected = [
+        "arch",
+        "book",
+        "caches",
+        "cluster",
+        "cluster_source",
+        "cpus",
+        "drawer",
+        "findings",
+        "hybrid",
+        "idle_states",
+        "llc",
+        "machine",
+        "nodes",
+        "offline",
+        "online",
+        "package",
+        "schema",
+        "smt",
+    ];
+    assert_eq!(keys(&json), expected);
+    assert_eq!((&json["schema"], &json["machine"]), (&Value::from(2), &Value::from("kunpeng920:nodes=2")));
+    assert_eq!((&json["arch"], &json["cluster_source"]), (&Value::from("arm64"), &Value::from("stated")));
+    assert_eq!((&json["hybrid"], &json["book"], &json["drawer"]), (&Value::from(false), &Value::Null, &Value::Null));
+    assert_eq!((&json["online"]["list"], &json["offline"]["list"]), (&Value::from("0-47"), &Value::from("")));
+    let counts: Vec<usize> = ["cpus", "smt", "cluster", "llc", "package", "nodes", "findings"]
+        .map(|key| json[key].as_array().unwrap().len())
+        .to_vec();
+    assert_eq!(counts, [48, 48, 12, 2, 1, 2, 0]);
+    let cpu = &json["cpus"][30];
+    assert_eq!(keys(cpu), ["book", "capacity", "cluster", "drawer", "id", "llc", "node", "package", "smt"]);
+    assert_eq!((&cpu["id"], &cpu["node"], &cpu["capacity"]), (&30.into(), &1.into(), &1024.into()));
+    assert_eq!((set_of(&json, 30, "smt"), set_of(&json, 30, "cluster")), (vec![30], vec![28, 29, 30, 31]));
+    assert_eq!(set_of(&json, 30, "llc"), (24..48).collect::<Vec<u64>>());
+    assert_eq!(set_of(&json, 30, "package"), (0..48).collect::<Vec<u64>>());
+    assert_eq!(json["cluster"][7]["list"], "28-31");
+    let node = &json["nodes"][1];
+    assert_eq!(keys(node), ["cpus", "distances", "id", "list"]);
+    assert_eq!((ids(&node["distances"]), ids(&node["cpus"])), (vec![16, 10], (24..48).collect()));
+    let l3 = json["caches"].as_array().unwrap().iter().filter(|cache| cache["level"] == 3).collect::<Vec<_>>();
+    assert_eq!(keys(l3[1]), ["cpus", "kind", "level", "list", "size"]);
+    assert_eq!(
+        (&l3[1]["list"], &l3[1]["kind"], &l3[1]["size"]),
+        (&"24-47".into(), &"unified".into(), &23_592_960.into())
+    );
+    assert_eq!(l3.len(), 2);
 }
 
 #[test]
 fn tree_with_an_offline_cpu_and_no_nodes_in_json() {
-    let folder = tempfile::tempdir().unwrap();
-    let cpu = folder.path().join("sys/devices/system/cpu");
-    for (file, content) in
-        [("online", "1"), ("present", "0-1"), ("cpu0/online", "0"), ("cpu1/topology/core_cpus_list", "0-1")]
-    {
-        let path = cpu.join(file);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, content).unwrap();
+    let mut input = files(&[("cpu/online", "1"), ("cpu/present", "0-1"), ("cpu/cpu0/online", "0")]);
+    input.extend(files(&[("cpu/cpu1/topology/core_cpus_list", "0-1"), ("cpu/cpu1/cpu_capacity", "446")]));
+    for (file, content) in [("name", "C1"), ("latency", "2"), ("residency", "3")] {
+        input.push((format!("cpu/cpu1/cpuidle/state0/{file}"), content.to_owned()));
     }
-    let output = huddle(&[folder.path().to_str().unwrap(), "--json"]);
-    assert!(output.status.success());
-    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(ids(&json["offline"]), [0]);
+    let folder = tree(&input);
+    let json = json(folder.path().to_str().unwrap());
+    assert_eq!((ids(&json["online"]["cpus"]), ids(&json["offline"]["cpus"])), (vec![1], vec![0]));
     let cpus = json["cpus"].as_array().unwrap();
-    assert_eq!((cpus.len(), &cpus[0]["node"]), (1, &Value::Null));
-    assert_eq!(ids(&cpus[0]["smt"]), [1]);
+    assert_eq!((cpus.len(), &cpus[0]["node"], &cpus[0]["capacity"]), (1, &Value::Null, &446.into()));
+    assert_eq!(set_of(&json, 0, "smt"), [1]);
+    assert_eq!(json["idle_states"][0], serde_json::json!({"name": "C1", "exit_latency_us": 2, "residency_us": 3}));
     let findings = json["findings"].as_array().unwrap();
     for finding in findings {
-        assert_eq!(keys(finding), ["code", "cpu", "file", "message", "severity"]);
+        assert_eq!(keys(finding), ["code", "counted", "cpu", "file", "message", "severity"]);
         assert!(["info", "warning"].contains(&finding["severity"].as_str().unwrap()));
     }
     assert!(findings.iter().any(|finding| finding["code"] == "cluster-from-smt"));
+}
+
+#[test]
+fn books_and_drawers_are_there_where_a_tree_states_them() {
+    let mut input = files(&[("cpu/online", "0-3")]);
+    for cpu in 0..4 {
+        let book = if cpu < 2 { "0-1" } else { "2-3" };
+        for (file, list) in [("core_cpus_list", cpu.to_string()), ("package_cpus_list", cpu.to_string())] {
+            input.push((format!("cpu/cpu{cpu}/topology/{file}"), list));
+        }
+        input.push((format!("cpu/cpu{cpu}/topology/book_siblings_list"), book.to_owned()));
+        input.push((format!("cpu/cpu{cpu}/topology/drawer_siblings_list"), "0-3".to_owned()));
+    }
+    let folder = tree(&input);
+    let json = json(folder.path().to_str().unwrap());
+    assert_eq!((set_of(&json, 3, "book"), set_of(&json, 3, "drawer")), (vec![2, 3], vec![0, 1, 2, 3]));
+    let drawing = view(&folder);
+    assert!(drawing.contains("\ndrawer ") && drawing.contains("\n└ 2 books "), "{drawing}");
+}
+
+/// A Kunpeng 920 with 512 clusters under each LLC, 8192 CPUs in all.
+fn large_kunpeng() -> tempfile::TempDir {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/kunpeng920.toml");
+    let small = std::fs::read_to_string(file).unwrap();
+    let large = small.replace("clusters_per_llc = 6\n", "clusters_per_llc = 512\n");
+    assert_ne!(small, large);
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("large.toml"), large).unwrap();
+    folder
+}
+
+#[test]
+fn kunpeng_of_8192_cpus_has_each_set_once_in_json_and_a_readable_text() {
+    let folder = large_kunpeng();
+    let source = folder.path().join("large.toml");
+    let output = huddle(&[source.to_str().unwrap(), "--json"]);
+    // 2048 CPUs share an LLC: each of them naming all of them would be some 80 MB.
+    assert!(output.stdout.len() < 4 << 20, "{} bytes", output.stdout.len());
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["cpus"].as_array().unwrap().len(), 8192);
+    assert_eq!(set_of(&json, 8191, "llc"), (6144..8192).collect::<Vec<u64>>());
+    assert_eq!(set_of(&json, 5000, "cluster"), [5000, 5001, 5002, 5003]);
+    let output = huddle(&[source.to_str().unwrap()]);
+    let drawing = text(&output.stdout);
+    assert!(drawing.lines().count() < 30 && drawing.lines().all(|line| line.chars().count() <= 120), "{drawing}");
+}
+
+#[test]
+fn long_lists_without_a_pattern_are_cut_and_counted() {
+    // Squares: no two steps are alike.
+    let cpus: Vec<String> = (0..40).map(|root: u32| (root * root).to_string()).collect();
+    let online = cpus.join(",");
+    let mut input = files(&[("cpu/online", &online)]);
+    for cpu in &cpus {
+        input.push((format!("cpu/cpu{cpu}/topology/package_cpus_list"), online.clone()));
+        input.push((format!("cpu/cpu{cpu}/topology/core_cpus_list"), cpu.clone()));
+    }
+    let drawing = view(&tree(&input));
+    assert!(drawing.contains("0-1,4,9,16,25,36,") && drawing.contains(",…(40 CPUs)\n"), "{drawing}");
 }
 
 #[test]
@@ -116,7 +213,7 @@ fn this_machine_is_read() {
 fn wrong_requests_and_unreadable_sources_differ_in_exit_status() {
     let empty = tempfile::tempdir().unwrap();
     for (source, status, part) in [
-        ("kunpeng930", 2, "jacobsville, kunpeng920, xeon-2s44c88t"),
+        ("kunpeng930", 2, "jacobsville, kunpeng920, kunpeng920-32, rome, "),
         ("kunpeng920:nodes=9", 2, "has 4 NUMA nodes"),
         ("nowhere/machine.tar.gz", 1, "nowhere/machine.tar.gz"),
         (empty.path().to_str().unwrap(), 1, "holds no sys/devices/system/cpu"),

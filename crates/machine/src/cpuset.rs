@@ -6,6 +6,7 @@
 use std::fmt;
 
 use crate::CpuId;
+use crate::error::one_line;
 
 /// A set of CPUs over the ids `0..capacity`.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -210,41 +211,64 @@ impl CpuSet {
                 }
             };
             if to < from {
-                return Err(ParseCpuSetError::Backwards(token.to_owned()));
+                return Err(ParseCpuSetError::Backwards(quoted(token)));
             }
             if to > MAX_CPU_ID {
                 return Err(ParseCpuSetError::BeyondLast { cpu: to, last: MAX_CPU_ID });
             }
             ranges.push((from, to));
         }
-        let capacity = ranges.iter().map(|&(_, to)| to + 1).max().unwrap_or(0) as usize;
-        Ok(CpuSet::from_cpus(capacity, ranges.into_iter().flat_map(|(from, to)| from as usize..=to as usize)))
+        let mut set = CpuSet::new(ranges.iter().map(|&(_, to)| to + 1).max().unwrap_or(0) as usize);
+        ranges.into_iter().for_each(|(from, to)| set.insert_range(from as usize, to as usize));
+        Ok(set)
     }
 
-    /// Reads a mask such as `ff,0000000f`: hexadecimal groups of 32 bits, most significant first.
+    /// Adds the CPUs of a range, ends included, a word at a time: a list may name wide ranges many times over.
+    fn insert_range(&mut self, from: usize, to: usize) {
+        for (index, word) in self.words.iter_mut().enumerate().take(to / 64 + 1).skip(from / 64) {
+            let low = if index == from / 64 { from % 64 } else { 0 };
+            let high = if index == to / 64 { to % 64 } else { 63 };
+            *word |= u64::MAX << low & u64::MAX >> (63 - high);
+        }
+    }
+
+    /// Reads a mask such as `ff,0000000f`: hexadecimal digits, most significant first, with a comma between groups of 32
+    /// bits or without any; `0x` may stand before a group.
     ///
     /// # Errors
     /// When a group is not hexadecimal or a CPU lies beyond [`MAX_CPU_ID`].
     pub fn parse_mask(text: &str) -> Result<CpuSet, ParseCpuSetError> {
         let text = trim(text);
-        let not_a_mask = || ParseCpuSetError::NotAMask(text.chars().take(40).collect());
-        let mut cpus = Vec::new();
-        for (group, digits) in text.rsplit(',').enumerate() {
-            let digits = digits.trim();
-            if digits.is_empty() || digits.len() > 16 {
+        let not_a_mask = || ParseCpuSetError::NotAMask(quoted(text));
+        let mut words: Vec<u64> = Vec::new();
+        let mut bit = 0;
+        for group in text.rsplit(',') {
+            let group = group.trim();
+            let digits = group.strip_prefix("0x").unwrap_or(group);
+            if digits.is_empty() {
                 return Err(not_a_mask());
             }
-            let value = u64::from_str_radix(digits.trim_start_matches("0x"), 16).map_err(|_| not_a_mask())?;
-            for bit in Bits(value) {
-                cpus.push(group * 32 + bit);
+            // Most groups of a large machine's masks are empty.
+            if digits == "00000000" {
+                bit += 32;
+                continue;
             }
-        }
-        match cpus.iter().max() {
-            Some(&last) if last as u64 > MAX_CPU_ID => {
-                Err(ParseCpuSetError::BeyondLast { cpu: last as u64, last: MAX_CPU_ID })
+            for digit in digits.bytes().rev() {
+                let value = (digit as char).to_digit(16).ok_or_else(not_a_mask)?;
+                if value != 0 {
+                    let last = (bit + 31 - value.leading_zeros() as usize) as u64;
+                    if last > MAX_CPU_ID {
+                        return Err(ParseCpuSetError::BeyondLast { cpu: last, last: MAX_CPU_ID });
+                    }
+                    words.resize(words.len().max(bit / 64 + 1), 0);
+                    words[bit / 64] |= u64::from(value) << (bit % 64);
+                }
+                bit += 4;
             }
-            last => Ok(CpuSet::from_cpus(last.map_or(0, |&last| last + 1), cpus.iter().copied())),
+            bit = bit.next_multiple_of(32);
         }
+        let capacity = words.last().map_or(0, |word| words.len() * 64 - word.leading_zeros() as usize);
+        Ok(CpuSet { words: words.into_boxed_slice(), capacity: capacity as u32 })
     }
 
     /// The same members over another number of ids; members beyond it are dropped.
@@ -275,8 +299,13 @@ fn trim(text: &str) -> &str {
     text.trim_matches(|c: char| c == '\0' || c.is_whitespace())
 }
 
+/// The start of a text, on one line, for errors.
+fn quoted(text: &str) -> String {
+    one_line(&text.chars().take(40).collect::<String>())
+}
+
 fn number(digits: &str, token: &str) -> Result<u64, ParseCpuSetError> {
-    digits.trim().parse().map_err(|_| ParseCpuSetError::NotANumber(token.to_owned()))
+    digits.trim().parse().map_err(|_| ParseCpuSetError::NotANumber(quoted(token)))
 }
 
 /// Prints the kernel's list format, `0-3,8`.
@@ -323,14 +352,16 @@ mod tests {
 
     #[test]
     fn lists_round_trip() {
-        for text in ["", "0", "0-3", "0-3,8", "1,3,5-127,4000"] {
+        for text in ["", "0", "0-3", "0-3,8", "1,3,5-127,4000", "63-64", "64-127", "60-200"] {
             assert_eq!(CpuSet::parse_list(text).unwrap().to_string(), text);
         }
         assert_eq!(CpuSet::parse_list("0-3\n\0\0\0").unwrap().to_string(), "0-3");
     }
 
     #[test]
-    fn bad_lists_name_the_token() {
+    fn bad_lists_name_the_token_on_one_line() {
+        assert_eq!(CpuSet::parse_list("0\n1"), Err(ParseCpuSetError::NotANumber("0\\n1".into())));
+        assert_eq!(CpuSet::parse_list(&"x".repeat(9000)), Err(ParseCpuSetError::NotANumber("x".repeat(40))));
         assert_eq!(CpuSet::parse_list("0-3,x"), Err(ParseCpuSetError::NotANumber("x".into())));
         assert_eq!(CpuSet::parse_list("7-3"), Err(ParseCpuSetError::Backwards("7-3".into())));
         assert!(matches!(CpuSet::parse_list("99999999999"), Err(ParseCpuSetError::BeyondLast { .. })));
@@ -340,8 +371,20 @@ mod tests {
     fn masks_are_read_in_groups_of_32_bits() {
         assert_eq!(CpuSet::parse_mask("f\n").unwrap().to_string(), "0-3");
         assert_eq!(CpuSet::parse_mask("1,00000000,80000001").unwrap().to_string(), "0,31,64");
-        assert!(CpuSet::parse_mask("xyz").is_err());
-        assert!(CpuSet::parse_mask("").is_err());
+        assert_eq!(CpuSet::parse_mask("0x00000001,0x80000000").unwrap().to_string(), "31-32");
+        assert_eq!(CpuSet::parse_mask("00000000,00000000").unwrap(), CpuSet::new(0));
+        for bad in ["xyz", "", "f,", ",f", "0x", "f f", "-1", "+1", "ff,fg", "é"] {
+            assert!(CpuSet::parse_mask(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn masks_without_commas_may_be_of_any_width() {
+        assert_eq!(CpuSet::parse_mask("100000000000000080000001").unwrap().to_string(), "0,31,92");
+        assert_eq!(CpuSet::parse_mask(&"f".repeat(75)).unwrap().to_string(), "0-299");
+        assert_eq!(CpuSet::parse_mask("0000000000000001,8000000000000000").unwrap().to_string(), "63-64");
+        let huge = format!("1{}", "0".repeat(1 << 20));
+        assert!(matches!(CpuSet::parse_mask(&huge), Err(ParseCpuSetError::BeyondLast { .. })));
     }
 
     #[test]

@@ -56,6 +56,24 @@ impl MachineError {
     }
 
     pub(crate) fn source(file: impl Into<String>, message: impl Into<String>) -> MachineError {
-        MachineError::Source { file: file.into(), message: message.into() }
+        MachineError::Source { file: one_line(&file.into()), message: one_line(&message.into()) }
     }
+}
+
+/// Longest text of an error or a finding, in characters: more than any of ours, less than an input can be.
+const LONGEST: usize = 2000;
+
+/// The text with control characters as Rust writes them (`\n`), cut where nobody would read on: what is quoted of an input
+/// must not add lines, nor fill the screen.
+pub(crate) fn one_line(text: &str) -> String {
+    let mut line = String::new();
+    let mut chars = text.chars();
+    for char in chars.by_ref().take(LONGEST) {
+        match char.is_control() {
+            true => line.extend(char.escape_default()),
+            false => line.push(char),
+        }
+    }
+    line.extend(chars.next().map(|_| '…'));
+    line
 }

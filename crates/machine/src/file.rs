@@ -1,14 +1,42 @@
-//! Machine files: a regular layout, caches, distances, idle states, the kernel's build and the cost figures, all checked.
+//! Machine files: layout, caches, distances, idle states, the kernel's build and the cost figures, all checked.
+//!
+//! The layout is a chain of counts, from `packages` and `nodes_per_package` down to `threads_per_core`. A level that the
+//! machine does not have is left out, and the next one is counted per the level above it: `cores_per_llc` without
+//! clusters, `clusters_per_node` without a cache that cores share. Where cores are of several kinds the chain ends at
+//! the last level that they have in common, and each `[[topology.part]]` goes on from there:
+//!
+//! ```toml
+//! [topology]
+//! packages = 1
+//! nodes_per_package = 1
+//! llcs_per_node = 1
+//!
+//! [[topology.part]]
+//! kind = "P"
+//! cores_per_llc = 4
+//! threads_per_core = 2
+//!
+//! [[topology.part]]
+//! kind = "E"
+//! clusters_per_llc = 2
+//! cores_per_cluster = 4
+//! threads_per_core = 1
+//! capacity = 580
+//! ```
+//!
+//! All keys are in `docs/machines.md`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
+use crate::assemble::MAX_NODES;
 use crate::costs::{COST_KEYS, CostKeyInfo, Shape};
+use crate::error::one_line;
 use crate::sysfs::parse_size;
 use crate::{
-    Arch, CacheKind, Confidence, CostError, Costs, Distance, Figure, IdleState, KernelConfig, Layout, Level, MAX_CPUS,
-    MachineError, Topology, Value,
+    Arch, CacheKind, Confidence, CostError, Costs, CpuSet, Distance, Figure, IdleState, KernelConfig, Layout, Level,
+    MAX_CPUS, MachineError, Topology, Value,
 };
 
 /// A machine file as it was parsed, with the name that errors call it.
@@ -42,19 +70,92 @@ enum RawArch {
     Other,
 }
 
+/// The counts below the node: key, the level counted per, the level counted. They form a chain from the node to the
+/// thread; the keys that skip a level say that it is not there.
+const STEPS: [(&str, Level, Level); 7] = [
+    ("llcs_per_node", Level::Node, Level::Llc),
+    ("clusters_per_node", Level::Node, Level::Cluster),
+    ("cores_per_node", Level::Node, Level::Core),
+    ("clusters_per_llc", Level::Llc, Level::Cluster),
+    ("cores_per_llc", Level::Llc, Level::Core),
+    ("cores_per_cluster", Level::Cluster, Level::Core),
+    ("threads_per_core", Level::Core, Level::Thread),
+];
+
+/// A table with counts, in the order of [`STEPS`].
+macro_rules! counts {
+    ($table:ident) => {
+        impl $table {
+            fn counts(&self) -> [Option<usize>; STEPS.len()] {
+                [
+                    self.llcs_per_node,
+                    self.clusters_per_node,
+                    self.cores_per_node,
+                    self.clusters_per_llc,
+                    self.cores_per_llc,
+                    self.cores_per_cluster,
+                    self.threads_per_core,
+                ]
+            }
+        }
+    };
+}
+
+counts!(RawTopology);
+counts!(RawPart);
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawTopology {
     packages: usize,
     nodes_per_package: usize,
-    llcs_per_node: usize,
-    clusters_per_llc: usize,
-    cores_per_cluster: usize,
-    threads_per_core: usize,
+    llcs_per_node: Option<usize>,
+    clusters_per_node: Option<usize>,
+    cores_per_node: Option<usize>,
+    clusters_per_llc: Option<usize>,
+    cores_per_llc: Option<usize>,
+    cores_per_cluster: Option<usize>,
+    threads_per_core: Option<usize>,
     /// Slowest first; a level of which there is one may be left out.
     numbering: Option<Vec<Level>>,
     /// Row by row; needed when there is more than one node.
     distances: Option<Vec<Vec<u32>>>,
+    /// The kernel's own when absent.
+    node_reclaim_distance: Option<u32>,
+    /// Kinds of cores below the last level counted above.
+    #[serde(default)]
+    part: Vec<RawPart>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawPart {
+    kind: String,
+    llcs_per_node: Option<usize>,
+    clusters_per_node: Option<usize>,
+    cores_per_node: Option<usize>,
+    clusters_per_llc: Option<usize>,
+    cores_per_llc: Option<usize>,
+    cores_per_cluster: Option<usize>,
+    threads_per_core: Option<usize>,
+    #[serde(default = "full_capacity")]
+    capacity: u32,
+    #[serde(default)]
+    caches: BTreeMap<String, RawCache>,
+}
+
+/// Capacity of the fastest CPUs (`SCHED_CAPACITY_SCALE`).
+const FULL_CAPACITY: u32 = 1024;
+
+fn full_capacity() -> u32 {
+    FULL_CAPACITY
+}
+
+impl RawPart {
+    /// What errors call its table.
+    fn table(&self) -> String {
+        format!("topology.part {}", self.kind)
+    }
 }
 
 #[derive(Deserialize)]
@@ -139,11 +240,13 @@ impl MachineFile {
                 _ => plain(error.message()),
             };
             let key = if key.is_empty() { format!("line {}", line + 1) } else { format!("line {}, {key}", line + 1) };
-            MachineError::Key { file: file.to_owned(), key, message }
+            MachineError::Key { file: file.to_owned(), key: one_line(&key), message: one_line(&message) }
         })?;
         let parsed = MachineFile { file: file.to_owned(), raw };
         let states = parsed.raw.idle_states.iter().map(|state| ("idle_states.name", &state.name));
-        for (key, name) in [("name", &parsed.raw.name), ("title", &parsed.raw.title)].into_iter().chain(states) {
+        let parts = parsed.raw.topology.part.iter().map(|part| ("topology.part.kind", &part.kind));
+        let names = [("name", &parsed.raw.name), ("title", &parsed.raw.title)].into_iter();
+        for (key, name) in names.chain(states).chain(parts) {
             if name.trim().is_empty() || name.contains(char::is_control) {
                 let message = format!("{name:?} must be one line of text, neither empty nor with control characters");
                 return Err(parsed.error(key, message));
@@ -161,57 +264,31 @@ impl MachineFile {
     }
 
     fn error(&self, key: impl Into<String>, message: impl Into<String>) -> MachineError {
-        MachineError::Key { file: self.file.clone(), key: key.into(), message: message.into() }
+        MachineError::Key { file: self.file.clone(), key: one_line(&key.into()), message: one_line(&message.into()) }
     }
 
     /// The topology.
     ///
     /// # Errors
-    /// A count of 0, too many CPUs, a numbering that misses a level, distances that are not a matrix of the nodes, an unreadable cache.
+    /// Counts that do not form a chain, a count of 0, too many CPUs, a numbering that misses a level, a capacity out of
+    /// range, distances that are not a matrix of the nodes, an unreadable or misplaced cache.
     pub(crate) fn topology(&self) -> Result<Topology, MachineError> {
-        let raw = &self.raw.topology;
         let arch = match self.raw.arch {
             RawArch::Arm64 => Arch::Arm64,
             RawArch::X86 => Arch::X86_64,
             RawArch::Riscv => Arch::Riscv,
             RawArch::Other => Arch::Other,
         };
-        let layout = self.layout()?;
-        let mut topology = Topology::from_layout(arch, &layout).ok_or_else(|| {
-            self.error("topology", format!("every count must be 1 or more, and their product {MAX_CPUS} CPUs at most"))
+        let (shared, layouts) = self.layouts()?;
+        let mut topology = Topology::from_parts(arch, shared, &layouts).ok_or_else(|| {
+            let most = format!("{MAX_CPUS} CPUs and {MAX_NODES} nodes at most");
+            self.error("topology", format!("every count must be 1 or more, and their products {most}"))
         })?;
-        let nr_nodes = topology.nodes.len();
-        match &raw.distances {
-            None if nr_nodes > 1 => {
-                let message = format!("missing; give {nr_nodes} rows of {nr_nodes} NUMA distances");
-                return Err(self.error("topology.distances", message));
-            }
-            None => {}
-            Some(rows) => {
-                let square = rows.len() == nr_nodes && rows.iter().all(|row| row.len() == nr_nodes);
-                let valid = |(row, at): (usize, usize)| match rows[row][at] {
-                    distance if row == at => distance == 10,
-                    distance => (10..256).contains(&distance),
-                };
-                if !square || !(0..nr_nodes).flat_map(|row| (0..nr_nodes).map(move |at| (row, at))).all(valid) {
-                    let message =
-                        format!("must be {nr_nodes} rows of {nr_nodes}, 10 on the diagonal and 10 to 255 elsewhere");
-                    return Err(self.error("topology.distances", message));
-                }
-                for (node, row) in topology.nodes.iter_mut().zip(rows) {
-                    node.distance.clone_from(row);
-                }
-            }
-        }
-        for (name, cache) in &self.raw.caches {
-            let (level, kind) = parse_cache_name(name).ok_or_else(|| {
-                self.error(format!("caches.{name}"), "unknown cache; the names are L1d, L1i, L2, L3, L4")
-            })?;
-            let size = parse_size(&cache.size).filter(|&size| size > 0).ok_or_else(|| {
-                self.error(format!("caches.{name}.size"), format!("`{}` is not a size like 512K or 24M", cache.size))
-            })?;
-            topology.add_caches(level, kind, size, cache.shared_by);
-        }
+        let kinds: BTreeSet<&str> = self.raw.topology.part.iter().map(|part| part.kind.as_str()).collect();
+        // X86_FEATURE_HYBRID_CPU; other architectures tell kinds of cores apart by capacity.
+        topology.hybrid = arch == Arch::X86_64 && kinds.len() > 1;
+        self.set_distances(&mut topology)?;
+        self.add_caches(&mut topology, shared, &layouts)?;
         topology.idle_states = self
             .raw
             .idle_states
@@ -225,28 +302,182 @@ impl MachineFile {
         Ok(topology)
     }
 
-    fn layout(&self) -> Result<Layout, MachineError> {
+    /// The layout of each part, a machine without parts being one, and the last level that they have in common.
+    fn layouts(&self) -> Result<(Level, Vec<Layout>), MachineError> {
         let raw = &self.raw.topology;
-        let counts = [
-            raw.packages,
-            raw.nodes_per_package,
-            raw.llcs_per_node,
-            raw.clusters_per_llc,
-            raw.cores_per_cluster,
-            raw.threads_per_core,
-        ];
-        let mut layout = Layout::new(counts);
-        let Some(stated) = &raw.numbering else { return Ok(layout) };
+        let mut common = Layout::new([raw.packages, raw.nodes_per_package, 1, 1, 1, 1]);
+        (common.llc, common.cluster) = (false, false);
+        let shared = self.descend("topology", Level::Node, raw.counts(), &mut common)?;
+        if raw.part.is_empty() {
+            self.check_complete("topology", shared)?;
+            return Ok((shared, vec![self.numbered(common)?]));
+        }
+        if shared == Level::Thread {
+            let message = "counts down to the threads, so that nothing is left to the parts; end the counts above the \
+                           first level in which the parts differ";
+            return Err(self.error("topology", message));
+        }
+        let mut layouts = Vec::new();
+        for part in &raw.part {
+            let mut layout = common.clone();
+            let reached = self.descend(&part.table(), shared, part.counts(), &mut layout)?;
+            self.check_complete(&part.table(), reached)?;
+            if !(1..=FULL_CAPACITY).contains(&part.capacity) {
+                let message = format!("{} is no capacity; give 1 to {FULL_CAPACITY}", part.capacity);
+                return Err(self.error(format!("{}.capacity", part.table()), message));
+            }
+            layout.capacity = part.capacity;
+            layouts.push(self.numbered(layout)?);
+        }
+        if raw.part.iter().all(|part| part.capacity != FULL_CAPACITY) {
+            let message = format!(
+                "no part has the full capacity of {FULL_CAPACITY}; capacities are relative to the fastest CPUs"
+            );
+            return Err(self.error("topology.part.capacity", message));
+        }
+        Ok((shared, layouts))
+    }
+
+    /// Follows a table's counts from the level `outer` inwards and enters them in the layout. Returns the level where
+    /// they end.
+    fn descend(
+        &self,
+        table: &str,
+        mut outer: Level,
+        counts: [Option<usize>; STEPS.len()],
+        layout: &mut Layout,
+    ) -> Result<Level, MachineError> {
+        let mut left: Vec<_> = STEPS
+            .iter()
+            .zip(counts)
+            .filter_map(|(&(key, per, level), count)| Some((key, per, level, count?)))
+            .collect();
+        while let Some(at) = left.iter().position(|&(_, per, ..)| per == outer) {
+            let (key, _, level, count) = left.remove(at);
+            if let Some((other, ..)) = left.iter().find(|&&(_, per, ..)| per == outer) {
+                return Err(self.error(table, format!("states both {key} and {other}; only one can follow")));
+            }
+            layout.counts[level as usize] = count;
+            layout.llc |= level == Level::Llc;
+            layout.cluster |= level == Level::Cluster;
+            outer = level;
+        }
+        match left.first() {
+            None => Ok(outer),
+            Some((key, ..)) => {
+                let message = "no count leads there; each must follow another, as cores_per_cluster follows \
+                               clusters_per_llc or clusters_per_node";
+                Err(self.error(format!("{table}.{key}"), message))
+            }
+        }
+    }
+
+    fn check_complete(&self, table: &str, reached: Level) -> Result<(), MachineError> {
+        match reached {
+            Level::Thread => Ok(()),
+            _ => Err(self.error(table, format!("a count is missing; give {}", steps_from(reached)))),
+        }
+    }
+
+    /// The layout with the file's numbering.
+    fn numbered(&self, mut layout: Layout) -> Result<Layout, MachineError> {
+        let Some(stated) = &self.raw.topology.numbering else { return Ok(layout) };
         // Levels of which there is one do not count; they go first.
-        let implied = Level::ALL.into_iter().filter(|level| counts[*level as usize] == 1 && !stated.contains(level));
+        let implied =
+            Level::ALL.into_iter().filter(|level| layout.counts[*level as usize] == 1 && !stated.contains(level));
         layout.numbering = implied.chain(stated.iter().copied()).collect::<Vec<_>>().try_into().map_err(|_| {
-            let message = "must name every level of which there is more than one, each once: package, node, llc, cluster, core, thread";
+            let message = "must name every level of which there is more than one, each once: package, node, llc, \
+                           cluster, core, thread";
             self.error("topology.numbering", message)
         })?;
         match Level::ALL.iter().all(|level| layout.numbering.contains(level)) {
             true => Ok(layout),
             false => Err(self.error("topology.numbering", "names a level twice; each must be named once")),
         }
+    }
+
+    fn set_distances(&self, topology: &mut Topology) -> Result<(), MachineError> {
+        let nr_nodes = topology.nodes.len();
+        let Some(rows) = &self.raw.topology.distances else {
+            if nr_nodes == 1 {
+                return Ok(());
+            }
+            let message = format!("missing; give {nr_nodes} rows of {nr_nodes} NUMA distances");
+            return Err(self.error("topology.distances", message));
+        };
+        let square = rows.len() == nr_nodes && rows.iter().all(|row| row.len() == nr_nodes);
+        let valid = |(row, at): (usize, usize)| match rows[row][at] {
+            distance if row == at => distance == 10,
+            distance => (10..256).contains(&distance),
+        };
+        if !square || !(0..nr_nodes).flat_map(|row| (0..nr_nodes).map(move |at| (row, at))).all(valid) {
+            let message = format!("must be {nr_nodes} rows of {nr_nodes}, 10 on the diagonal and 10 to 255 elsewhere");
+            return Err(self.error("topology.distances", message));
+        }
+        for (node, row) in topology.nodes.iter_mut().zip(rows) {
+            node.distance.clone_from(row);
+        }
+        match self.raw.topology.node_reclaim_distance {
+            None => {}
+            Some(distance @ 10..256) => topology.node_reclaim_distance = distance,
+            Some(_) => return Err(self.error("topology.node_reclaim_distance", "must be 10 to 255")),
+        }
+        Ok(())
+    }
+
+    /// The caches of the whole machine, then those of each part.
+    fn add_caches(&self, topology: &mut Topology, shared: Level, layouts: &[Layout]) -> Result<(), MachineError> {
+        let all = topology.online.clone();
+        for (name, cache) in &self.raw.caches {
+            self.add_cache(topology, "caches", (name, cache), &all, layouts)?;
+        }
+        let mut first = 0;
+        for (part, layout) in self.raw.topology.part.iter().zip(layouts) {
+            let end = first + layout.counts.iter().product::<usize>();
+            let cpus = CpuSet::from_cpus(topology.nr_cpus(), first..end);
+            first = end;
+            let table = format!("{}.caches", part.table());
+            for (name, cache) in &part.caches {
+                if self.raw.caches.contains_key(name) {
+                    let message = "is stated for the whole machine too; delete one of the two";
+                    return Err(self.error(format!("{table}.{name}"), message));
+                }
+                if cache.shared_by <= shared {
+                    let message = "the parts have that level in common; state the cache in `[caches]`";
+                    return Err(self.error(format!("{table}.{name}.shared_by"), message));
+                }
+                self.add_cache(topology, &table, (name, cache), &cpus, std::slice::from_ref(layout))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add_cache(
+        &self,
+        topology: &mut Topology,
+        table: &str,
+        (name, cache): (&String, &RawCache),
+        cpus: &CpuSet,
+        layouts: &[Layout],
+    ) -> Result<(), MachineError> {
+        let (level, kind) = parse_cache_name(name).ok_or_else(|| {
+            self.error(format!("{table}.{name}"), "unknown cache; the names are L1d, L1i, L2, L3, L4")
+        })?;
+        let size = parse_size(&cache.size).filter(|&size| size > 0).ok_or_else(|| {
+            self.error(format!("{table}.{name}.size"), format!("`{}` is not a size like 512K or 24M", cache.size))
+        })?;
+        let absent = match cache.shared_by {
+            Level::Llc => layouts.iter().any(|layout| !layout.llc),
+            Level::Cluster => layouts.iter().any(|layout| !layout.cluster),
+            _ => false,
+        };
+        if absent {
+            let message = "not all the CPUs are in one of these; name the level that shares the cache, or state it in \
+                           the part that has it";
+            return Err(self.error(format!("{table}.{name}.shared_by"), message));
+        }
+        topology.add_caches(cpus, level, kind, size, cache.shared_by);
+        Ok(())
     }
 
     /// The kernel's build.
@@ -388,6 +619,12 @@ fn plain(message: &str) -> String {
         None => found,
     };
     format!("must be {wanted}, not {found}")
+}
+
+/// The counts that can follow a level, `cores_per_cluster` or `clusters_per_llc or cores_per_llc`.
+fn steps_from(level: Level) -> String {
+    let keys: Vec<&str> = STEPS.iter().filter(|&&(_, per, _)| per == level).map(|&(key, ..)| key).collect();
+    keys.join(" or ")
 }
 
 /// `L1d` is level 1, data.

@@ -1,12 +1,15 @@
 //! A machine: its topology, its cost figures, and where they come from.
 
 mod archive;
+mod assemble;
+mod capture;
 mod costs;
 mod cpuset;
 mod distance;
 mod error;
 mod file;
 mod finding;
+mod hwloc;
 mod ids;
 mod layout;
 mod source;
@@ -14,6 +17,7 @@ mod sysfs;
 mod topology;
 mod tree;
 
+pub use capture::{Absence, Capture};
 pub use costs::{COST_KEYS, Confidence, CostError, CostKey, CostKeyInfo, Costs, Figure, Shape, Value};
 pub use cpuset::{CpuSet, MAX_CPU_ID, ParseCpuSetError};
 pub use distance::Distance;
@@ -22,7 +26,9 @@ pub use finding::{Finding, Severity};
 pub use ids::CpuId;
 pub use layout::{Layout, Level};
 pub use source::{builtin_names, load_topology};
-pub use topology::{Arch, Cache, CacheKind, ClusterSource, IdleState, NO_SET, Node, Partition, Topology};
+pub use topology::{
+    Arch, Cache, CacheKind, ClusterSource, IdleState, NO_SET, NODE_RECLAIM_DISTANCE, Node, Partition, Topology,
+};
 
 /// Most CPU ids that are read: twice what any Linux configuration allows. It guards memory against garbage input, since
 /// a set takes a bit for every id.

@@ -1,9 +1,10 @@
-//! Where a machine comes from: a name, a machine file, a `/sys` tree in a folder or archive, or this machine.
+//! Where a machine comes from: a name, a machine file, a `/sys` tree in a folder or archive, hwloc's XML, or this machine.
 
 use std::path::Path;
 
 use include_dir::{Dir, include_dir};
 
+use crate::archive::{self, Archive};
 use crate::file::MachineFile;
 use crate::sysfs::read_topology;
 use crate::tree::Tree;
@@ -37,15 +38,31 @@ impl Machine {
                 false => Err(no_such(name)),
             };
         };
-        let topology = cut.apply(source, file.topology()?)?;
-        let costs = file.costs(&topology)?;
-        let name = format!("{}{}", file.name(), &source[name.len()..]);
-        Ok(Machine { name, title: file.title().to_owned(), topology, costs, config: file.config()? })
+        let machine = file.machine(|topology| cut.apply(source, topology))?;
+        Ok(Machine { name: format!("{}{}", machine.name, &source[name.len()..]), ..machine })
+    }
+
+    /// Reads the text of a machine file, whole; `file` is what errors call it.
+    ///
+    /// # Errors
+    /// The first key that is unknown, missing or wrong.
+    pub fn parse(file: &str, text: &str) -> Result<Machine, MachineError> {
+        MachineFile::parse(file, text)?.machine(Ok)
     }
 }
 
-/// Loads a topology and its name from any source: a built-in machine, a machine file, a folder or archive with a `/sys` tree, or, when
-/// there is none, this machine. `:nodes=N` after it takes the first N nodes.
+impl Topology {
+    /// Reads the `/sys` tree in a tar archive, packed or not, that is held in memory; `file` is what errors call it.
+    ///
+    /// # Errors
+    /// What is no archive, holds no tree or more than one, or a tree of no machine.
+    pub fn parse_archive(file: &str, data: &[u8]) -> Result<Topology, MachineError> {
+        read_topology(&Tree::of(file, Archive::read_from(file, data, false)?)?, file, false)
+    }
+}
+
+/// Loads a topology and its name from any source: a built-in machine, a machine file, a folder or archive with a `/sys` tree, an
+/// export of hwloc, or, when there is none, this machine. `:nodes=N` after it takes the first N nodes.
 ///
 /// # Errors
 /// An unknown name or option, or a source that cannot be read.
@@ -57,14 +74,16 @@ pub fn load_topology(source: Option<&str>) -> Result<(String, Topology), Machine
     let (short, topology) = match MachineFile::find(name)? {
         Some(file) => {
             // A machine file is read whole or not at all.
-            let topology = file.topology()?;
-            file.costs(&topology)?;
-            file.config()?;
-            (file.name().to_owned(), topology)
+            let machine = file.machine(Ok)?;
+            (machine.name, machine.topology)
         }
         None if Path::new(name).exists() => {
             let short = name.trim_end_matches('/').rsplit('/').next().unwrap_or(name);
-            (short.to_owned(), read_topology(&Tree::open(Path::new(name))?, name, false)?)
+            let topology = match archive::xml(Path::new(name))? {
+                Some(xml) => Topology::parse_hwloc(name, &xml)?,
+                None => read_topology(&Tree::open(Path::new(name))?, name, false)?,
+            };
+            (short.to_owned(), topology)
         }
         None => return Err(no_such(name)),
     };
@@ -113,6 +132,14 @@ impl Cut {
 }
 
 impl MachineFile {
+    /// The machine, its topology cut as given.
+    fn machine(&self, cut: impl FnOnce(Topology) -> Result<Topology, MachineError>) -> Result<Machine, MachineError> {
+        let topology = cut(self.topology()?)?;
+        let costs = self.costs(&topology)?;
+        let (name, title) = (self.name().to_owned(), self.title().to_owned());
+        Ok(Machine { name, title, topology, costs, config: self.config()? })
+    }
+
     /// The machine file of that name or path; `None` when the name is neither a built-in machine nor a `.toml` file.
     /// A file in the current folder never shadows a built-in name.
     fn find(name: &str) -> Result<Option<MachineFile>, MachineError> {

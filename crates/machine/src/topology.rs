@@ -151,8 +151,18 @@ pub struct IdleState {
     pub residency_us: u32,
 }
 
+/// The kernel's `node_reclaim_distance` where no architecture raises it (`RECLAIM_DISTANCE`).
+pub const NODE_RECLAIM_DISTANCE: u32 = 30;
+/// First family of AMD's and Hygon's Zen processors.
+pub(crate) const ZEN_FAMILY: u32 = 23;
+
+/// [`Topology::node_reclaim_distance`] on Zen and elsewhere.
+pub(crate) fn reclaim_distance(zen: bool) -> u32 {
+    if zen { 32 } else { NODE_RECLAIM_DISTANCE }
+}
+
 /// The validated topology. Sets hold online CPUs only; ids run over `0..nr_cpus`, with holes for offline CPUs.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
     /// Instruction set.
     pub arch: Arch,
@@ -168,12 +178,19 @@ pub struct Topology {
     pub cluster_source: ClusterSource,
     /// Sharers of the last-level cache (single CPUs or cores when there is none).
     pub llc: Partition,
-    /// Packages.
+    /// Packages (on s390 sockets).
     pub package: Partition,
+    /// Books, sets of s390 sockets; `None` where nothing states them (all other architectures).
+    pub book: Option<Partition>,
+    /// Drawers, sets of s390 books; `None` as for books.
+    pub drawer: Option<Partition>,
     /// NUMA nodes as a partition of the online CPUs; the set index is the order of first CPUs, not the node number.
     pub node: Partition,
     /// NUMA nodes, memory-only ones included, ascending by number.
     pub nodes: Vec<Node>,
+    /// Nodes farther than this are far: nothing is pulled there on fork, exec or wake-up (`node_reclaim_distance`: 30, and
+    /// 32 where Linux raises it, on AMD and Hygon from Zen on: `arch/x86/kernel/cpu/{amd,hygon}.c` since 5.4).
+    pub node_reclaim_distance: u32,
     /// Relative capacity 1..=1024 by CPU id.
     pub capacity: Vec<u32>,
     /// Cores of more than one kind (x86 P and E).
@@ -215,7 +232,8 @@ impl Topology {
 
     fn cluster_is_narrow(&self, cpu: CpuId) -> bool {
         let (cluster, llc) = (self.cluster.set_of(cpu), self.llc.set_of(cpu));
-        llc.len() == 1 || !llc.is_subset(cluster)
+        // Caches of one core are no LLC to measure clusters by.
+        llc.is_subset(self.smt.set_of(cpu)) || !llc.is_subset(cluster)
     }
 
     /// NUMA distance between the nodes of two online CPUs; 10 without nodes.
@@ -274,12 +292,15 @@ impl Topology {
             cluster_source: self.cluster_source,
             llc: partition(&self.llc),
             package: partition(&self.package),
+            book: self.book.as_ref().map(partition),
+            drawer: self.drawer.as_ref().map(partition),
             node: partition(&self.node),
             nodes: nodes
                 .iter()
                 .map(|node| Node { id: node.id, cpus: cut(&node.cpus), distance: node.distance[..count].to_vec() })
                 .collect(),
             capacity: self.capacity[..nr_cpus].to_vec(),
+            node_reclaim_distance: self.node_reclaim_distance,
             hybrid: self.hybrid,
             caches: self
                 .caches

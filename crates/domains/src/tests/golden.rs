@@ -297,6 +297,52 @@ fn preference_of_a_removed_package_level_is_handed_to_mc_before_4_20() {
     assert_eq!((spans(&kept, 0), prefers), (vec!["MC 0-3".to_owned(), "DIE 0-7".to_owned()], vec![false, true]));
 }
 
+/// Level numbers of a CPU's domains.
+fn levels(tree: &DomainTree, cpu: u32) -> Vec<u32> {
+    domains(tree, cpu).iter().map(|domain| domain.level).collect()
+}
+
+#[test]
+fn jacobsville_counts_its_levels_from_the_cluster_from_6_17() {
+    let topology = jacobsville();
+    assert_eq!(levels(&tree(&topology, "6.12"), 0), [1, 2]);
+    for record in ["6.17", "7.1"] {
+        let tree = tree(&topology, record);
+        assert_eq!(levels(&tree, 0), [0, 1], "{record}");
+        assert_eq!(chain(&tree, 0), ["CLS 0-3 4/8/16/117/1", "MC 0-23 24/48/16/117/1"], "{record}");
+    }
+    // cores with threads, and any arm64 machine, keep the level
+    assert_eq!(levels(&tree(&skl(), "6.17"), 0), [0, 2, 5]);
+    assert_eq!(levels(&tree(&kunpeng_node(), "6.17"), 0), [1, 2]);
+}
+
+#[test]
+fn xeon_numa_groups_have_no_flag_of_their_own_from_6_17() {
+    let numa = |record| flags(domains(&tree(&skl(), record), 0)[2].flags);
+    assert_eq!(numa("6.12"), format!("{PLACED} SERIALIZE OVERLAP NUMA"));
+    assert_eq!(numa("6.17"), format!("{PLACED} SERIALIZE NUMA"));
+}
+
+#[test]
+fn s390_has_books_and_drawers_above_the_socket() {
+    // Two threads a core, sockets of 4 CPUs, books of 8, drawers of 16, two drawers; caches of a core do not matter.
+    let sizes = Sizes { smt: 2, cluster: 2, llc: 2, package: 4, node: 32 };
+    let mut topology = machine(Arch::Other, 32, &sizes, &[&[10]], in_order);
+    let every = |size: u32| Some(Partition::from_ids(&topology.online, |cpu| (cpu.0 / size).into()));
+    (topology.book, topology.drawer) = (every(8), every(16));
+    let shown = ["SMT 4-5 2/4/16/110/0", "MC 4-7 4/8/16/117/1", "BOOK 0-7 8/16/16/117/1", "DRAWER 0-15 16/32/16/117/1"];
+    for (record, top) in [("5.10", "DIE"), ("6.7", "PKG")] {
+        let tree = tree(&topology, record);
+        let top = format!("{top} 0-31 32/64/16/117/1");
+        assert_eq!(chain(&tree, 5), [&shown[..], &[top.as_str()]].concat(), "{record}");
+        assert_eq!(flags(domains(&tree, 5)[2].flags), format!("{PLACED} PREFER_SIBLING"), "{record}");
+        assert_eq!(group_spans(&tree, 5, 2), ["4-7", "0-3"], "{record}");
+        assert_eq!(tree.cached[5].sd_llc_size, 4, "{record}");
+    }
+    topology.drawer = None;
+    assert_eq!(spans(&tree(&topology, "6.7"), 5)[2..], ["BOOK 0-7", "PKG 0-31"]);
+}
+
 #[test]
 fn x86_package_of_several_nodes_has_node_instead_of_the_package_level() {
     let sizes = Sizes { smt: 1, cluster: 1, llc: 8, package: 32, node: 16 };
@@ -382,17 +428,18 @@ fn capacity_full_needs_every_capacity_of_the_partition() {
 }
 
 #[test]
-fn partition_keeps_the_numbers_of_the_whole_mask_until_7_2() {
+fn partition_keeps_the_numbers_of_the_whole_mask_until_7_1() {
     let topology = kunpeng_node();
     let partition = CpuSet::from_cpus(24, [0, 4, 8, 12]);
-    let mut kernel = kernel("6.7");
-    let tree = build_for(&topology, &kernel, &partition);
+    let tree = build_for(&topology, &kernel("6.17"), &partition);
     assert_eq!(chain(&tree, 8), ["MC 0,4,8,12 24/48/16/117/1"]);
     assert_eq!(domains(&tree, 8)[0].weight, 4);
     assert_eq!((tree.base[1], tree.cached[1].llc_index, tree.nr_llcs), (None, NO_LLC, 1));
     assert_eq!(tree.online, partition);
-    kernel.domains.interval_from_span = true;
-    assert_eq!(chain(&build_for(&topology, &kernel, &partition), 8), ["MC 0,4,8,12 4/8/16/117/1"]);
+    for record in ["6.18.33", "7.1"] {
+        let tree = build_for(&topology, &kernel(record), &partition);
+        assert_eq!(chain(&tree, 8), ["MC 0,4,8,12 4/8/16/117/1"], "{record}");
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Machines to build domains for, and what the tests look at.
 
+mod differences;
 mod golden;
 mod properties;
 
@@ -44,9 +45,12 @@ pub(crate) fn machine(
         cluster_source: ClusterSource::Stated,
         llc: level(sizes.llc),
         package: level(sizes.package),
+        book: None,
+        drawer: None,
         node: level(sizes.node),
         nodes: nodes.collect(),
         capacity: vec![1024; cpus],
+        node_reclaim_distance: huddle_machine::NODE_RECLAIM_DISTANCE,
         hybrid: false,
         caches: Vec::new(),
         idle_states: Vec::new(),

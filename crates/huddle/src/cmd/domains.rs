@@ -1,5 +1,7 @@
 //! `huddle domains`: the sched domains that a kernel makes of a machine, as its debugfs shows them.
 
+mod check;
+
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
@@ -12,30 +14,61 @@ use crate::failure::Failure;
 /// Columns of the terminal that lists of groups fill.
 const WIDTH: usize = 110;
 
-/// Show the sched domains that a kernel makes of a machine, as its debugfs does
+/// The kernel generation whose domains are shown when none is named.
+const DEFAULT_KERNEL: &str = "6.7";
+
+/// Show the sched domains that a kernel makes of a machine, as its debugfs does, or compare them with a real kernel's
 #[derive(clap::Args)]
 #[command(allow_negative_numbers = true)]
 pub struct Args {
     /// Folder or archive (.tar, .tar.gz, .tar.bz2, .tar.xz) with a /sys tree, machine file (.toml) or built-in machine,
     /// `:nodes=N` after it for the first N nodes; this machine when absent
+    #[arg(conflicts_with = "check")]
     source: Option<String>,
-    /// Kernel generation, or the path of a kernel record
-    #[arg(long, default_value = "6.7", value_name = "NAME")]
-    kernel: String,
+    /// Kernel generation, or the path of a kernel record; 6.7 when absent, with --check the record for the release of
+    /// the kernel that is checked
+    #[arg(long, value_name = "NAME")]
+    kernel: Option<String>,
     /// Show this CPU's domains only
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", conflicts_with = "check")]
     cpu: Option<u32>,
-    /// Print JSON, every CPU by itself
+    /// List every difference between the domains that Huddle makes of this machine and those that its kernel has
+    ///
+    /// Read are debugfs (before 5.13 /proc/sys/kernel/sched_domain), /proc/schedstat and the kernel log of a boot with
+    /// sched_verbose (before 5.13 sched_debug), as far as they are there. All online CPUs that are not isolated count
+    /// as one partition; cpusets are not read. Exit status 1 when there are differences or nothing to compare with.
+    #[arg(long)]
+    check: bool,
+    /// Check a captured system instead of this machine: a folder or archive with its /sys, /proc and, in a file
+    /// `dmesg` beside them, its kernel log
+    #[arg(long, value_name = "DIR|ARCHIVE", requires = "check")]
+    from: Option<String>,
+    /// Kernel log to check against, as dmesg prints it
+    #[arg(long, value_name = "FILE", requires = "check")]
+    log: Option<String>,
+    /// Print JSON; without --check every CPU by itself
     #[arg(long)]
     json: bool,
 }
 
-/// Builds the domains and prints them.
-pub fn run(args: &Args) -> Result<(), Failure> {
-    let kernel = Kernel::load(&args.kernel).map_err(|error| match error.is_usage() {
+fn load_kernel(name: &str) -> Result<Kernel, Failure> {
+    Kernel::load(name).map_err(|error| match error.is_usage() {
         true => Failure::usage(error),
         false => Failure::work(error),
-    })?;
+    })
+}
+
+/// Builds the domains and prints them, or checks a kernel.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    if args.check {
+        return check::run(&check::Check {
+            from: args.from.as_deref(),
+            log: args.log.as_deref(),
+            kernel: args.kernel.as_deref(),
+            json: args.json,
+        });
+    }
+    let kernel = load_kernel(args.kernel.as_deref().unwrap_or(DEFAULT_KERNEL))?;
     let (name, topology) = load_topology(args.source.as_deref()).map_err(|error| match error.is_usage() {
         true => Failure::usage(error),
         false => Failure::work(error),

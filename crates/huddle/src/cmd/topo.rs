@@ -1,13 +1,18 @@
-//! `huddle topo`: a machine's topology as an engineer draws it, or as JSON.
+//! `huddle topo`: a machine's topology as text, as JSON, or as a drawing.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::path::PathBuf;
 
 use huddle_machine::{
-    Arch, Cache, CacheKind, ClusterSource, CpuId, CpuSet, Finding, Partition, Severity, Topology, load_topology,
+    Arch, Cache, CacheKind, ClusterSource, CpuId, CpuSet, Finding, IdleState, Node, Partition, Severity, Topology,
+    load_topology,
 };
+use serde_json::{Value, json};
 
 use crate::failure::{Failure, escaped};
+use crate::output::Output;
+use crate::{draw, lists};
 
 /// Columns of the terminal that the drawing fills, a count of what is left out excepted.
 const WIDTH: usize = 100;
@@ -18,6 +23,11 @@ const LIST_LINES: usize = 3;
 const TABLE_WIDTH: usize = 120;
 /// Findings of one code that are listed one by one; the rest is counted.
 const FINDINGS_PER_CODE: usize = 3;
+/// Longest CPU list that is printed whole.
+const LIST_WIDTH: usize = 64;
+
+/// The form of the JSON. 2: each set is there once and CPUs name it by its index; 1 repeated it for each of its CPUs.
+const SCHEMA: u32 = 2;
 
 /// Show a machine's topology: packages, nodes, caches, clusters, cores, and what is doubtful about it
 #[derive(clap::Args)]
@@ -28,17 +38,27 @@ pub struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Draw the machine as SVG into a file in place of the text; - draws to stdout
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
 }
 
-/// Reads the machine and prints it.
+/// Reads the machine and prints or draws it.
 pub fn run(args: &Args) -> Result<(), Failure> {
+    if args.json && args.svg.is_some() {
+        return Err(Failure::usage("--json and --svg: each takes the place of the text; give one of the two"));
+    }
+    let svg = args.svg.as_deref().map(|path| Output::new("--svg", path)).transpose()?;
     let (name, topology) = load_topology(args.source.as_deref()).map_err(|error| match error.is_usage() {
         true => Failure::usage(error),
         false => Failure::work(error),
     })?;
+    if let Some(svg) = svg {
+        return svg.write(|out| draw::write(out, &escaped(&name), &topology));
+    }
     let mut out = io::BufWriter::new(io::stdout().lock());
     match args.json {
-        true => write_json(&mut out, &topology)?,
+        true => write_json(&mut out, &name, &topology)?,
         false => write_text(&mut out, &name, &topology)?,
     }
     out.flush()?;
@@ -106,7 +126,10 @@ struct Builder<'a> {
 
 /// The nesting as rows: levels from the outside in, equal levels on one row, units that look alike on one row.
 fn drawing(topology: &Topology) -> Vec<Row> {
-    let mut levels = vec![("package", "packages", &topology.package)];
+    let books = [("drawer", "drawers", &topology.drawer), ("book", "books", &topology.book)];
+    let mut levels: Vec<_> =
+        books.into_iter().filter_map(|(one, many, partition)| Some((one, many, partition.as_ref()?))).collect();
+    levels.push(("package", "packages", &topology.package));
     if !topology.nodes.is_empty() {
         levels.push(("node", "nodes", &topology.node));
     }
@@ -203,19 +226,16 @@ impl Builder<'_> {
     }
 }
 
-/// The kernel's list format, with `0,2,…,86` for many CPUs at one step.
+/// The CPU list; one that is long and follows no pattern ends in `…` and the number of CPUs. The JSON has it whole.
 fn short_list(cpus: &CpuSet) -> String {
-    let ids: Vec<u32> = cpus.iter().map(|cpu| cpu.0).collect();
-    match ids.as_slice() {
-        [first, second, .., last] if ids.len() > 5 && second - first > 1 => {
-            let step = second - first;
-            match ids.windows(2).all(|pair| pair[1] - pair[0] == step) {
-                true => format!("{first},{second},…,{last}"),
-                false => cpus.to_string(),
-            }
+    let mut list = String::new();
+    for part in lists::parts(cpus) {
+        if list.chars().count() + part.chars().count() > LIST_WIDTH {
+            return format!("{list},…({} CPUs)", cpus.len());
         }
-        _ => cpus.to_string(),
+        list = if list.is_empty() { part } else { format!("{list},{part}") };
     }
+    list
 }
 
 fn cache_name(cache: &Cache) -> String {
@@ -385,61 +405,136 @@ fn severity(severity: Severity) -> &'static str {
     }
 }
 
-/// Writes the JSON CPU by CPU: on a machine of thousands of CPUs the sets are far larger than the topology.
-fn write_json(out: &mut impl Write, topology: &Topology) -> io::Result<()> {
-    let [smt, cluster, llc, package] =
-        [&topology.smt, &topology.cluster, &topology.llc, &topology.package].map(|partition| {
-            let lists: Vec<String> = partition.sets().iter().map(id_list).collect();
-            move |cpu: CpuId| lists[partition.index_of(cpu) as usize].clone()
-        });
-    let mut node_of = BTreeMap::new();
+/// Writes the JSON with one set, CPU, cache, node, idle state or finding a line. Everything in the topology is there
+/// once, so that its length grows with the machine and not with its square.
+///
+/// A set of CPUs is `{"list": "0-3,8", "cpus": [0, 1, 2, 3, 8]}`; nodes and caches have the same two keys beside their
+/// own. `smt`, `cluster`, `llc`, `package`, `book` and `drawer` are arrays of sets by first CPU, the last two `null`
+/// where nothing states them. Under the same keys an element of `cpus` has the index of its set, and under `node` the
+/// number of its node, `null` when it is in none. A size is in bytes, `null` when it is not known.
+fn write_json(out: &mut impl Write, name: &str, topology: &Topology) -> io::Result<()> {
+    write!(out, "{{\n\"schema\": {SCHEMA}")?;
+    let arch = match topology.arch {
+        Arch::Arm64 => "arm64",
+        Arch::X86_64 => "x86-64",
+        Arch::Riscv => "riscv",
+        Arch::Other => "other",
+    };
+    let cluster_source = match topology.cluster_source {
+        ClusterSource::Stated => "stated",
+        ClusterSource::L2 => "l2",
+        ClusterSource::Smt => "smt",
+    };
+    for (key, value) in [
+        ("machine", json!(name)),
+        ("arch", json!(arch)),
+        ("hybrid", json!(topology.hybrid)),
+        ("cluster_source", json!(cluster_source)),
+        ("online", set(&topology.online)),
+        ("offline", set(&topology.offline)),
+    ] {
+        write!(out, ",\n\"{key}\": {value}")?;
+    }
+    for (key, partition) in levels(topology) {
+        match partition {
+            Some(partition) => write_list(out, key, partition.sets().iter().map(set))?,
+            None => write!(out, ",\n\"{key}\": null")?,
+        }
+    }
+    write_list(
+        out,
+        "nodes",
+        topology.nodes.iter().map(|node| {
+            let Node { id, cpus, distance } = node;
+            with(set(cpus), [("id", json!(id)), ("distances", json!(distance))])
+        }),
+    )?;
+    write_list(out, "cpus", cpus(topology))?;
+    write_list(
+        out,
+        "caches",
+        topology.caches.iter().map(|cache| {
+            let kind = match cache.kind {
+                CacheKind::Data => "data",
+                CacheKind::Instruction => "instruction",
+                CacheKind::Unified => "unified",
+            };
+            with(set(&cache.cpus), [("level", json!(cache.level)), ("kind", json!(kind)), ("size", json!(cache.size))])
+        }),
+    )?;
+    write_list(
+        out,
+        "idle_states",
+        topology.idle_states.iter().map(|state| {
+            let IdleState { name, exit_latency_us, residency_us } = state;
+            json!({ "name": name, "exit_latency_us": exit_latency_us, "residency_us": residency_us })
+        }),
+    )?;
+    write_list(
+        out,
+        "findings",
+        topology.findings.iter().map(|finding| {
+            json!({
+                "code": finding.code,
+                "severity": severity(finding.severity),
+                "cpu": finding.cpu.map(|cpu| cpu.0),
+                "file": finding.file,
+                "message": finding.message,
+                "counted": finding.counted,
+            })
+        }),
+    )?;
+    writeln!(out, "\n}}")
+}
+
+/// The levels that are partitions of the online CPUs, by their JSON name; books and drawers where there are any.
+fn levels(topology: &Topology) -> [(&'static str, Option<&Partition>); 6] {
+    [
+        ("smt", Some(&topology.smt)),
+        ("cluster", Some(&topology.cluster)),
+        ("llc", Some(&topology.llc)),
+        ("package", Some(&topology.package)),
+        ("book", topology.book.as_ref()),
+        ("drawer", topology.drawer.as_ref()),
+    ]
+}
+
+/// The online CPUs, each with the index of its set of every level, the number of its node, and its capacity.
+fn cpus(topology: &Topology) -> impl Iterator<Item = Value> {
+    let mut node_of = vec![None; topology.nr_cpus()];
     for node in &topology.nodes {
-        node_of.extend(node.cpus.iter().map(|cpu| (cpu, node.id)));
+        node.cpus.iter().for_each(|cpu| node_of[cpu.index()] = Some(node.id));
     }
-    write!(out, "{{\n\"schema\": 1,\n\"cpus\": [")?;
-    for (index, cpu) in topology.online.iter().enumerate() {
-        let node = node_of.get(&cpu).map_or("null".to_owned(), u32::to_string);
-        write!(
-            out,
-            "{}\n{{\"id\": {cpu}, \"smt\": {}, \"cluster\": {}, \"llc\": {}, \"package\": {}, \"node\": {node}}}",
-            comma(index),
-            smt(cpu),
-            cluster(cpu),
-            llc(cpu),
-            package(cpu),
-        )?;
-    }
-    write!(out, "\n],\n\"offline\": {},\n\"nodes\": [", id_list(&topology.offline))?;
-    for (index, node) in topology.nodes.iter().enumerate() {
-        let distances: Vec<String> = node.distance.iter().map(u32::to_string).collect();
-        write!(
-            out,
-            "{}\n{{\"id\": {}, \"cpus\": {}, \"distances\": [{}]}}",
-            comma(index),
-            node.id,
-            id_list(&node.cpus),
-            distances.join(", "),
-        )?;
-    }
-    write!(out, "\n],\n\"findings\": [")?;
-    for (index, finding) in topology.findings.iter().enumerate() {
-        let object = serde_json::json!({
-            "code": finding.code,
-            "severity": severity(finding.severity),
-            "cpu": finding.cpu.map(|cpu| cpu.0),
-            "file": finding.file,
-            "message": finding.message,
-        });
-        write!(out, "{}\n{object}", comma(index))?;
-    }
-    writeln!(out, "\n]\n}}")
+    topology.online.iter().map(move |cpu| {
+        let index = |partition: &Partition| partition.index_of(cpu);
+        let indexes = levels(topology).map(|(key, partition)| (key, json!(partition.map(index))));
+        let own = [
+            ("id", json!(cpu.0)),
+            ("node", json!(node_of[cpu.index()])),
+            ("capacity", json!(topology.capacity[cpu.index()])),
+        ];
+        own.into_iter().chain(indexes).collect()
+    })
 }
 
-fn comma(index: usize) -> &'static str {
-    if index == 0 { "" } else { "," }
+/// A set as its list, `0-3,8`, and its CPUs one by one.
+fn set(cpus: &CpuSet) -> Value {
+    let ids: Vec<u32> = cpus.iter().map(|cpu| cpu.0).collect();
+    json!({ "list": cpus.to_string(), "cpus": ids })
 }
 
-fn id_list(cpus: &CpuSet) -> String {
-    let ids: Vec<String> = cpus.iter().map(|cpu| cpu.to_string()).collect();
-    format!("[{}]", ids.join(", "))
+fn with<const N: usize>(mut object: Value, more: [(&str, Value); N]) -> Value {
+    for (key, value) in more {
+        object[key] = value;
+    }
+    object
+}
+
+/// An array of the document, one element a line.
+fn write_list(out: &mut impl Write, key: &str, elements: impl Iterator<Item = Value>) -> io::Result<()> {
+    write!(out, ",\n\"{key}\": [")?;
+    for (index, element) in elements.enumerate() {
+        write!(out, "{}\n{element}", if index == 0 { "" } else { "," })?;
+    }
+    write!(out, "\n]")
 }

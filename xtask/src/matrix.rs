@@ -1,0 +1,302 @@
+//! Kernels × machines: whether each kernel shows the sched domains that Huddle makes of the machine for it.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use tempfile::TempDir;
+
+use crate::guest::{Guest, Streams};
+use crate::guests::{MACHINES, Machine};
+use crate::kernel::SERIES;
+use crate::shape::Shape;
+
+/// A kernel on a machine.
+pub struct Cell {
+    /// The kernel's release.
+    pub release: String,
+    /// The domains that the kernel shows for its first CPU, bottom-up: `CLS 4, MC 24`.
+    pub chain: String,
+    /// What `huddle domains --check` has to say against it; empty when it finds no difference.
+    pub differences: Vec<String>,
+    /// What it could not compare.
+    pub not_compared: Vec<String>,
+    /// What else it has to say.
+    pub notes: Vec<String>,
+}
+
+/// Time for a guest, the boot included: emulated, and the host may be busy.
+const TIMEOUT: Duration = Duration::from_secs(1500);
+/// What a guest sends: its capture, with what `huddle domains --check` says inside as the files `check` and `status`.
+const CHECK: &str = "sh /guest/capture /tmp/capture
+if [ -x /bin/huddle ]; then
+    huddle domains --check > /tmp/capture/check 2> /tmp/capture/complaint
+    echo $? > /tmp/capture/status
+fi
+tar c -C /tmp/capture .";
+
+/// Boots a guest of a machine under a kernel series and checks its domains, inside it and from a capture of it; where `huddle` cannot run,
+/// from the capture only. The capture is kept as a tar in `captures`, if given.
+///
+/// # Errors
+/// The guest did not get that far, or the two checks contradict each other.
+pub fn judge(cache: &Path, huddle: &Path, machine: &Machine, series: &str, captures: Option<&Path>) -> Result<Cell> {
+    let topology = machine.topology().context("the machine has no topology")?;
+    let shape = Shape::of(machine.name, &topology)?;
+    let native = shape.arch == "amd64";
+    let guest = Guest {
+        shape: &shape,
+        series,
+        command: CHECK.to_owned(),
+        programs: if native { vec![huddle.to_path_buf()] } else { Vec::new() },
+        offline: machine.offline.to_vec(),
+        append: machine.append.to_owned(),
+        timeout: TIMEOUT,
+        console: None,
+    };
+    let [out, err] = [(); 2].map(|()| Arc::new(Mutex::new(Vec::new())));
+    let streams = Streams { out: Box::new(Sink(out.clone())), err: Box::new(Sink(err.clone())) };
+    let status = guest.run(cache, streams)?;
+    let [archive, complaints] = [out, err].map(|bytes| take(&bytes));
+    ensure!(status == 0, "the guest's command left with {status}: {}", String::from_utf8_lossy(&complaints).trim());
+
+    let folder = TempDir::with_prefix("huddle-capture-")?;
+    tar::Archive::new(archive.as_slice()).unpack(folder.path()).context("the guest's capture is no tar")?;
+    let (kept, root) = ([archive], folder.path());
+    if let Some(captures) = captures {
+        fs::create_dir_all(captures)?;
+        let path = captures.join(format!("{}-{series}.tar", machine.name));
+        fs::write(&path, &kept[0]).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    let checked = Command::new(huddle).args(["domains", "--check", "--from"]).arg(root).output()?;
+    let complaint = String::from_utf8_lossy(&checked.stderr).into_owned();
+    let outside = Checked::parse(&String::from_utf8_lossy(&checked.stdout), checked.status.success(), &complaint)?;
+    let judged = match native {
+        false => outside,
+        true => {
+            let read = |name| fs::read_to_string(root.join(name)).unwrap_or_default();
+            let inside = Checked::parse(&read("check"), read("status").trim() == "0", &read("complaint"))?;
+            ensure!(
+                inside.differences == outside.differences,
+                "the check in the guest and the one of its capture disagree:\n{}\n---\n{}",
+                inside.differences.join("\n"),
+                outside.differences.join("\n")
+            );
+            inside
+        }
+    };
+    Ok(Cell {
+        release: fs::read_to_string(root.join("proc/sys/kernel/osrelease"))?.trim().to_owned(),
+        chain: chain(root),
+        differences: judged.differences,
+        not_compared: judged.not_compared,
+        notes: judged.notes,
+    })
+}
+
+/// What a check printed.
+struct Checked {
+    differences: Vec<String>,
+    not_compared: Vec<String>,
+    notes: Vec<String>,
+}
+
+impl Checked {
+    /// The first line says what was compared, the last how many differences there are.
+    fn parse(text: &str, success: bool, complaint: &str) -> Result<Checked> {
+        let lines: Vec<&str> = text.lines().collect();
+        let [_, middle @ .., verdict] = lines.as_slice() else {
+            bail!("huddle domains --check failed: {}", complaint.trim());
+        };
+        let mut checked = Checked { differences: Vec::new(), not_compared: Vec::new(), notes: Vec::new() };
+        for line in middle {
+            if let Some(what) = line.strip_prefix("not compared: ") {
+                checked.not_compared.push(what.to_owned());
+            } else if let Some(note) = line.strip_prefix("note: ") {
+                checked.notes.push(note.to_owned());
+            } else {
+                checked.differences.push((*line).to_owned());
+            }
+        }
+        ensure!(
+            success == (*verdict == "no difference") && success == checked.differences.is_empty(),
+            "huddle domains --check contradicts itself: {verdict}"
+        );
+        Ok(checked)
+    }
+}
+
+/// Names and weights of the first CPU's domains as the kernel shows them.
+fn chain(root: &Path) -> String {
+    let schedstat = fs::read_to_string(root.join("proc/schedstat")).unwrap_or_default();
+    let lines = schedstat.lines().skip_while(|line| !line.starts_with("cpu0 ")).skip(1);
+    let mut levels = Vec::new();
+    for (index, line) in lines.take_while(|line| line.starts_with("domain")).enumerate() {
+        // The mask is the first word of hexadecimal digits and commas; version 17 has the name before it.
+        let mask = line.split(' ').skip(1).find(|word| word.bytes().all(|b| b.is_ascii_hexdigit() || b == b','));
+        let weight: u32 = mask.unwrap_or_default().chars().filter_map(|c| c.to_digit(16)).map(u32::count_ones).sum();
+        let name = ["sys/kernel/debug/sched/domains", "proc/sys/kernel/sched_domain"]
+            .iter()
+            .find_map(|folder| fs::read_to_string(root.join(format!("{folder}/cpu0/domain{index}/name"))).ok())
+            .unwrap_or_else(|| "?".to_owned());
+        levels.push(format!("{} {weight}", name.trim()));
+    }
+    if levels.is_empty() { "no domain".to_owned() } else { levels.join(", ") }
+}
+
+fn take(bytes: &Mutex<Vec<u8>>) -> Vec<u8> {
+    bytes.lock().map(|mut bytes| std::mem::take(&mut *bytes)).unwrap_or_default()
+}
+
+/// A stream that is kept.
+struct Sink(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        match self.0.lock() {
+            Ok(mut kept) => kept.extend_from_slice(bytes),
+            Err(_) => return Err(std::io::Error::other("the reader of a guest's output is gone")),
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What to run of the matrix.
+pub struct Matrix {
+    /// Kernel series; all when empty.
+    pub series: Vec<String>,
+    /// Machines by name; all when empty.
+    pub machines: Vec<String>,
+    /// Where the captures are kept.
+    pub captures: Option<PathBuf>,
+    /// Where the table is written; nowhere when `None`.
+    pub output: Option<PathBuf>,
+}
+
+impl Matrix {
+    /// Runs it cell by cell and writes the table; whether there was no difference and no failure.
+    ///
+    /// # Errors
+    /// An unknown machine, or a table that cannot be written. A guest that fails is told in the table.
+    pub fn run(&self, cache: &Path, huddle: &Path) -> Result<bool> {
+        let known = MACHINES.iter().map(|machine| machine.name).collect::<Vec<_>>();
+        if let Some(name) = self.machines.iter().find(|name| !known.contains(&name.as_str())) {
+            bail!("no machine {name} in the matrix; there are {}", known.join(", "));
+        }
+        let all: Vec<String> = SERIES.map(str::to_owned).to_vec();
+        let series = if self.series.is_empty() { &all } else { &self.series };
+        let mut rows = Vec::new();
+        let wanted =
+            |machine: &&Machine| self.machines.is_empty() || self.machines.iter().any(|name| name == machine.name);
+        for machine in MACHINES.iter().filter(wanted) {
+            let mut cells = Vec::new();
+            for series in series {
+                let cell = judge(cache, huddle, machine, series, self.captures.as_deref());
+                match &cell {
+                    Ok(cell) => eprintln!("{} under {}: {}", machine.name, cell.release, verdict(cell)),
+                    Err(error) => eprintln!("{} under {series}: {error:#}", machine.name),
+                }
+                cells.push(cell);
+            }
+            rows.push((machine, cells));
+        }
+        if let Some(path) = &self.output {
+            let text = table(series, &rows);
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            let mut file = tempfile::NamedTempFile::new_in(folder)?;
+            std::io::Write::write_all(&mut file, text.as_bytes())?;
+            file.persist(path).with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        let same = |cell: &Result<Cell>| cell.as_ref().is_ok_and(|cell| cell.differences.is_empty());
+        Ok(rows.iter().all(|(_, cells)| cells.iter().all(same)))
+    }
+}
+
+fn verdict(cell: &Cell) -> String {
+    match cell.differences.len() {
+        0 => format!("{} (no difference)", cell.chain),
+        count => format!("{} ({count} differences)\n  {}", cell.chain, cell.differences.join("\n  ")),
+    }
+}
+
+/// The whole document.
+fn table(series: &[String], rows: &[(&Machine, Vec<Result<Cell>>)]) -> String {
+    let mut text = String::from(
+        "# Real kernels against Huddle's sched domains\n\n\
+         Written by `./x vm-matrix`. Each cell is a guest under QEMU: the domains that the kernel shows for its first CPU \
+         (name and number of CPUs, bottom-up), and whether `huddle domains --check` found a difference in the names, spans, flags, \
+         levels, intervals, groups or groups' flags of any CPU. On x86-64 the check runs in the guest and again on the host from what \
+         was captured in it; on arm64 from the capture.\n\n",
+    );
+    let mut releases: Vec<&str> =
+        rows.iter().flat_map(|(_, cells)| cells).flatten().map(|c| c.release.as_str()).collect();
+    releases.sort_unstable();
+    releases.dedup();
+    let _ = writeln!(text, "Releases: {}.\n", releases.join(", "));
+    let _ = writeln!(text, "| machine | {} |\n|---|{}", series.join(" | "), "---|".repeat(series.len()));
+    let mut notes: Vec<(String, Vec<String>)> = Vec::new();
+    for (machine, cells) in rows {
+        let _ = write!(text, "| `{}`: {} |", machine.name, machine.title);
+        for (series, cell) in series.iter().zip(cells) {
+            let cell = match cell {
+                Ok(cell) if cell.differences.is_empty() => format!("{}: same", cell.chain),
+                Ok(cell) => {
+                    let lines = cell.differences.iter().map(|line| format!("{} under {series}: {line}", machine.name));
+                    notes.push(("Differences".to_owned(), lines.collect()));
+                    format!("{}: **{} differences**", cell.chain, cell.differences.len())
+                }
+                Err(error) => {
+                    let first = format!("{error:#}").lines().next().unwrap_or_default().to_owned();
+                    notes.push(("Not run".to_owned(), vec![format!("{} under {series}: {first}", machine.name)]));
+                    "**not run**".to_owned()
+                }
+            };
+            let _ = write!(text, " {cell} |");
+        }
+        text.push('\n');
+    }
+    for (machine, cells) in rows {
+        for (series, cell) in series.iter().zip(cells) {
+            let Ok(cell) = cell else { continue };
+            for (heading, lines) in [("Not compared", &cell.not_compared), ("Notes", &cell.notes)] {
+                let lines = lines.iter().map(|line| format!("{} under {series}: {line}", machine.name));
+                notes.push((heading.to_owned(), lines.collect()));
+            }
+        }
+    }
+    for heading in ["Differences", "Not run", "Not compared", "Notes"] {
+        let lines: Vec<&String> = notes.iter().filter(|note| note.0 == heading).flat_map(|note| &note.1).collect();
+        let _ = writeln!(text, "\n## {heading}\n");
+        if lines.is_empty() {
+            text.push_str("None.\n");
+        }
+        for line in lines {
+            let _ = writeln!(text, "- {line}");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Checked;
+
+    #[test]
+    fn the_lines_of_a_check_are_told_apart() {
+        let text = "this machine, 4 CPUs, Linux 6.18, record 6.17, compared with debugfs\n\
+                    cpu0-3 domain1 MC: kernel says max_interval 48, Huddle says 96\n\
+                    not compared: groups: no log\nnote: the kernel complains\n1 difference\n";
+        let checked = Checked::parse(text, false, "").expect("parsed");
+        assert_eq!((checked.differences.len(), checked.not_compared.len(), checked.notes.len()), (1, 1, 1));
+        assert!(Checked::parse(text, true, "").is_err());
+        assert!(Checked::parse("", false, "huddle: no debugfs").is_err());
+    }
+}
