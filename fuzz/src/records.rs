@@ -1,6 +1,6 @@
-//! What the targets of kernel, policy and experiment records run on each input.
+//! What the targets of kernel, policy and experiment records run on each input, and that of the domains.
 
-use huddle_domains::{Kernel, build};
+use huddle_domains::{Kernel, build, kernel_names};
 use huddle_lab::Experiment;
 use huddle_machine::{Arch, Layout, Topology};
 use huddle_policy::Policy;
@@ -37,6 +37,19 @@ pub fn experiment_toml(data: &[u8]) {
     if let Err(error) = Experiment::parse(FILE, text) {
         assert!(!error.to_string().is_empty());
     }
+}
+
+/// The domains of whatever machine hwloc's XML describes, under every kernel. Large ones take long and show no more.
+pub fn domains(data: &[u8]) {
+    let Ok(topology) = Topology::parse_hwloc(FILE, data) else { return };
+    if topology.nr_cpus() <= 256 && topology.nodes.len() <= 32 {
+        KERNELS.with(|kernels| kernels.iter().for_each(|kernel| drop(build(&topology, kernel))));
+    }
+}
+
+thread_local! {
+    static KERNELS: Vec<Kernel> =
+        kernel_names().iter().filter_map(|name| Kernel::load(name).ok()).collect();
 }
 
 /// Machines, kernels and policies are named or given by path; a fuzzer is to read no files.

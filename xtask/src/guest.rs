@@ -223,6 +223,17 @@ impl Running {
     }
 }
 
+/// No way out leaves an emulator behind.
+impl Drop for Running {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            // It may end by itself between the two.
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
 /// Passes on bytes as they come.
 fn copy(mut from: UnixStream, mut to: Box<dyn Write + Send>) -> io::Result<()> {
     let mut buffer = vec![0; 1 << 16];

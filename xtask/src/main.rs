@@ -67,6 +67,9 @@ struct VmMatrix {
     /// Where to write the table; docs/kernel-matrix.md for the whole matrix, nowhere for a part
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Guests at a time
+    #[arg(long, default_value_t = 2, value_name = "N")]
+    jobs: usize,
 }
 
 fn main() -> ExitCode {
@@ -114,6 +117,7 @@ fn run_matrix(asked: VmMatrix) -> Result<ExitCode> {
         captures: asked.captures,
         // A part must not replace the whole.
         output: asked.output.or_else(|| whole.then_some(shipped)),
+        jobs: asked.jobs,
     };
     let same = matrix.run(&packages::cache()?, &huddle()?)?;
     Ok(if same { ExitCode::SUCCESS } else { ExitCode::FAILURE })

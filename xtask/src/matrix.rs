@@ -1,13 +1,16 @@
 //! Kernels × machines: whether each kernel shows the sched domains that Huddle makes of the machine for it.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use tempfile::TempDir;
 
 use crate::guest::{Guest, Streams};
@@ -179,10 +182,12 @@ pub struct Matrix {
     pub captures: Option<PathBuf>,
     /// Where the table is written; nowhere when `None`.
     pub output: Option<PathBuf>,
+    /// Guests at a time.
+    pub jobs: usize,
 }
 
 impl Matrix {
-    /// Runs it cell by cell and writes the table; whether there was no difference and no failure.
+    /// Runs it and writes the table; whether there was no difference and no failure.
     ///
     /// # Errors
     /// An unknown machine, or a table that cannot be written. A guest that fails is told in the table.
@@ -193,21 +198,14 @@ impl Matrix {
         }
         let all: Vec<String> = SERIES.map(str::to_owned).to_vec();
         let series = if self.series.is_empty() { &all } else { &self.series };
-        let mut rows = Vec::new();
         let wanted =
             |machine: &&Machine| self.machines.is_empty() || self.machines.iter().any(|name| name == machine.name);
-        for machine in MACHINES.iter().filter(wanted) {
-            let mut cells = Vec::new();
-            for series in series {
-                let cell = judge(cache, huddle, machine, series, self.captures.as_deref());
-                match &cell {
-                    Ok(cell) => eprintln!("{} under {}: {}", machine.name, cell.release, verdict(cell)),
-                    Err(error) => eprintln!("{} under {series}: {error:#}", machine.name),
-                }
-                cells.push(cell);
-            }
-            rows.push((machine, cells));
-        }
+        let machines: Vec<&Machine> = MACHINES.iter().filter(wanted).collect();
+        let todo: Vec<(&Machine, &String)> =
+            machines.iter().flat_map(|&machine| series.iter().map(move |series| (machine, series))).collect();
+        let mut cells = self.judge_all(cache, huddle, &todo).into_iter();
+        let rows: Vec<(&Machine, Vec<Result<Cell>>)> =
+            machines.into_iter().map(|machine| (machine, cells.by_ref().take(series.len()).collect())).collect();
         if let Some(path) = &self.output {
             let text = table(series, &rows);
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -217,6 +215,31 @@ impl Matrix {
         }
         let same = |cell: &Result<Cell>| cell.as_ref().is_ok_and(|cell| cell.differences.is_empty());
         Ok(rows.iter().all(|(_, cells)| cells.iter().all(same)))
+    }
+}
+
+impl Matrix {
+    /// The cells in the order of the list, several guests at a time.
+    fn judge_all(&self, cache: &Path, huddle: &Path, todo: &[(&Machine, &String)]) -> Vec<Result<Cell>> {
+        let next = AtomicUsize::new(0);
+        let work = || {
+            let mut done = Vec::new();
+            while let Some(&(machine, series)) = todo.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let cell = judge(cache, huddle, machine, series, self.captures.as_deref());
+                match &cell {
+                    Ok(cell) => eprintln!("{} under {}: {}", machine.name, cell.release, verdict(cell)),
+                    Err(error) => eprintln!("{} under {series}: {error:#}", machine.name),
+                }
+                done.push(((machine.name, series.as_str()), cell));
+            }
+            done
+        };
+        let mut done: BTreeMap<(&str, &str), Result<Cell>> = thread::scope(|scope| {
+            let workers: Vec<_> = (0..self.jobs.max(1)).map(|_| scope.spawn(work)).collect();
+            workers.into_iter().filter_map(|worker| worker.join().ok()).flatten().collect()
+        });
+        let lost = || Err(anyhow!("the thread that ran it stopped"));
+        todo.iter().map(|(machine, series)| done.remove(&(machine.name, series)).unwrap_or_else(lost)).collect()
     }
 }
 

@@ -25,6 +25,11 @@ fn policy_records() {
 }
 
 #[test]
+fn domains_of_hwloc_exports() {
+    run("fuzz/corpus-seeds/hwloc_xml", 500, records::domains);
+}
+
+#[test]
 fn experiments() {
     run("experiments", 300, records::experiment_toml);
 }
