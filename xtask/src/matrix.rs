@@ -1,8 +1,8 @@
 //! Kernels × machines: whether each kernel shows the sched domains that Huddle makes of the machine for it.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -186,8 +186,12 @@ pub struct Matrix {
     pub jobs: usize,
 }
 
+/// What became of each guest, machine by machine and by series within; `None` as long as it has not run.
+type Cells = [Option<Result<Cell>>];
+
 impl Matrix {
-    /// Runs it and writes the table; whether there was no difference and no failure.
+    /// Runs it; whether there was no difference and no failure. The table is written anew after every guest, so that a run that is
+    /// cut short leaves what it found.
     ///
     /// # Errors
     /// An unknown machine, or a table that cannot be written. A guest that fails is told in the table.
@@ -203,43 +207,40 @@ impl Matrix {
         let machines: Vec<&Machine> = MACHINES.iter().filter(wanted).collect();
         let todo: Vec<(&Machine, &String)> =
             machines.iter().flat_map(|&machine| series.iter().map(move |series| (machine, series))).collect();
-        let mut cells = self.judge_all(cache, huddle, &todo).into_iter();
-        let rows: Vec<(&Machine, Vec<Result<Cell>>)> =
-            machines.into_iter().map(|machine| (machine, cells.by_ref().take(series.len()).collect())).collect();
-        if let Some(path) = &self.output {
-            let text = table(series, &rows);
-            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            let mut file = tempfile::NamedTempFile::new_in(folder)?;
-            std::io::Write::write_all(&mut file, text.as_bytes())?;
-            file.persist(path).with_context(|| format!("cannot write {}", path.display()))?;
-        }
-        let same = |cell: &Result<Cell>| cell.as_ref().is_ok_and(|cell| cell.differences.is_empty());
-        Ok(rows.iter().all(|(_, cells)| cells.iter().all(same)))
-    }
-}
-
-impl Matrix {
-    /// The cells in the order of the list, several guests at a time.
-    fn judge_all(&self, cache: &Path, huddle: &Path, todo: &[(&Machine, &String)]) -> Vec<Result<Cell>> {
         let next = AtomicUsize::new(0);
-        let work = || {
-            let mut done = Vec::new();
-            while let Some(&(machine, series)) = todo.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let cell = judge(cache, huddle, machine, series, self.captures.as_deref());
+        let cells: Mutex<Vec<Option<Result<Cell>>>> = Mutex::new(todo.iter().map(|_| None).collect());
+        let work = || -> Result<()> {
+            loop {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                let Some(&(machine, series_of_cell)) = todo.get(index) else { return Ok(()) };
+                let cell = judge(cache, huddle, machine, series_of_cell, self.captures.as_deref());
                 match &cell {
                     Ok(cell) => eprintln!("{} under {}: {}", machine.name, cell.release, verdict(cell)),
-                    Err(error) => eprintln!("{} under {series}: {error:#}", machine.name),
+                    Err(error) => eprintln!("{} under {series_of_cell}: {error:#}", machine.name),
                 }
-                done.push(((machine.name, series.as_str()), cell));
+                let Ok(mut cells) = cells.lock() else { return Ok(()) };
+                cells[index] = Some(cell);
+                self.write(&machines, series, &cells)?;
             }
-            done
         };
-        let mut done: BTreeMap<(&str, &str), Result<Cell>> = thread::scope(|scope| {
+        let ended: Vec<thread::Result<Result<()>>> = thread::scope(|scope| {
             let workers: Vec<_> = (0..self.jobs.max(1)).map(|_| scope.spawn(work)).collect();
-            workers.into_iter().filter_map(|worker| worker.join().ok()).flatten().collect()
+            workers.into_iter().map(thread::ScopedJoinHandle::join).collect()
         });
-        let lost = || Err(anyhow!("the thread that ran it stopped"));
-        todo.iter().map(|(machine, series)| done.remove(&(machine.name, series)).unwrap_or_else(lost)).collect()
+        for result in ended {
+            result.map_err(|_| anyhow!("a thread that runs guests stopped"))??;
+        }
+        let same = |cell: &Option<Result<Cell>>| matches!(cell, Some(Ok(cell)) if cell.differences.is_empty());
+        Ok(cells.lock().is_ok_and(|cells| cells.iter().all(same)))
+    }
+
+    fn write(&self, machines: &[&Machine], series: &[String], cells: &Cells) -> Result<()> {
+        let Some(path) = &self.output else { return Ok(()) };
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let mut file = tempfile::Builder::new().permissions(Permissions::from_mode(0o644)).tempfile_in(folder)?;
+        std::io::Write::write_all(&mut file, table(machines, series, cells).as_bytes())?;
+        file.persist(path).with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(())
     }
 }
 
@@ -251,7 +252,7 @@ fn verdict(cell: &Cell) -> String {
 }
 
 /// The whole document.
-fn table(series: &[String], rows: &[(&Machine, Vec<Result<Cell>>)]) -> String {
+fn table(machines: &[&Machine], series: &[String], cells: &Cells) -> String {
     let mut text = String::from(
         "# Real kernels against Huddle's sched domains\n\n\
          Written by `./x vm-matrix`. Each cell is a guest under QEMU: the domains that the kernel shows for its first CPU \
@@ -259,44 +260,38 @@ fn table(series: &[String], rows: &[(&Machine, Vec<Result<Cell>>)]) -> String {
          levels, intervals, groups or groups' flags of any CPU. On x86-64 the check runs in the guest and again on the host from what \
          was captured in it; on arm64 from the capture.\n\n",
     );
-    let mut releases: Vec<&str> =
-        rows.iter().flat_map(|(_, cells)| cells).flatten().map(|c| c.release.as_str()).collect();
+    let mut releases: Vec<&str> = cells.iter().flatten().flatten().map(|cell| cell.release.as_str()).collect();
     releases.sort_unstable();
     releases.dedup();
     let _ = writeln!(text, "Releases: {}.\n", releases.join(", "));
     let _ = writeln!(text, "| machine | {} |\n|---|{}", series.join(" | "), "---|".repeat(series.len()));
-    let mut notes: Vec<(String, Vec<String>)> = Vec::new();
-    for (machine, cells) in rows {
+    let mut notes: [(&str, Vec<String>); 4] =
+        ["Differences", "Not run", "Not compared", "Notes"].map(|heading| (heading, Vec::new()));
+    for (machine, cells) in machines.iter().zip(cells.chunks(series.len().max(1))) {
         let _ = write!(text, "| `{}`: {} |", machine.name, machine.title);
         for (series, cell) in series.iter().zip(cells) {
-            let cell = match cell {
-                Ok(cell) if cell.differences.is_empty() => format!("{}: same", cell.chain),
-                Ok(cell) => {
-                    let lines = cell.differences.iter().map(|line| format!("{} under {series}: {line}", machine.name));
-                    notes.push(("Differences".to_owned(), lines.collect()));
-                    format!("{}: **{} differences**", cell.chain, cell.differences.len())
+            let line = |what: &str| format!("{} under {series}: {what}", machine.name);
+            let shown = match cell {
+                None => "not run".to_owned(),
+                Some(Err(error)) => {
+                    notes[1].1.push(line(format!("{error:#}").lines().next().unwrap_or_default()));
+                    "**failed**".to_owned()
                 }
-                Err(error) => {
-                    let first = format!("{error:#}").lines().next().unwrap_or_default().to_owned();
-                    notes.push(("Not run".to_owned(), vec![format!("{} under {series}: {first}", machine.name)]));
-                    "**not run**".to_owned()
+                Some(Ok(cell)) => {
+                    for (note, lines) in [(0, &cell.differences), (2, &cell.not_compared), (3, &cell.notes)] {
+                        notes[note].1.extend(lines.iter().map(|what| line(what)));
+                    }
+                    match cell.differences.len() {
+                        0 => format!("{}: same", cell.chain),
+                        count => format!("{}: **{count} differences**", cell.chain),
+                    }
                 }
             };
-            let _ = write!(text, " {cell} |");
+            let _ = write!(text, " {shown} |");
         }
         text.push('\n');
     }
-    for (machine, cells) in rows {
-        for (series, cell) in series.iter().zip(cells) {
-            let Ok(cell) = cell else { continue };
-            for (heading, lines) in [("Not compared", &cell.not_compared), ("Notes", &cell.notes)] {
-                let lines = lines.iter().map(|line| format!("{} under {series}: {line}", machine.name));
-                notes.push((heading.to_owned(), lines.collect()));
-            }
-        }
-    }
-    for heading in ["Differences", "Not run", "Not compared", "Notes"] {
-        let lines: Vec<&String> = notes.iter().filter(|note| note.0 == heading).flat_map(|note| &note.1).collect();
+    for (heading, lines) in notes {
         let _ = writeln!(text, "\n## {heading}\n");
         if lines.is_empty() {
             text.push_str("None.\n");

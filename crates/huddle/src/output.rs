@@ -18,15 +18,15 @@ pub struct Output {
 
 enum Kind {
     Stdout,
-    /// A temporary file beside the file that it will replace.
-    File(NamedTempFile, PathBuf),
+    /// The file that will be replaced.
+    File(PathBuf),
     /// What is no regular file (a device, a pipe), written into.
     Open(File),
 }
 
 impl Output {
     /// Opens the path that was given with the flag, `-` for standard output. It fails before the work is done rather
-    /// than after, and nothing is left behind unless [`Output::write`] succeeds.
+    /// than after. Nothing is left behind, even by a command that is killed at its work, before [`Output::write`].
     ///
     /// # Errors
     /// A folder in place of a file (usage), or a file that cannot be written there.
@@ -42,22 +42,19 @@ impl Output {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(unwritable(error)),
             _ => {
                 let target = followed(path);
-                let Some(file) = target.file_name() else {
+                if target.file_name().is_none() {
                     return Err(Failure::usage(format!("{name}: is no file name")));
-                };
-                let folder = target.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
-                fs::metadata(folder).map_err(unwritable)?;
-                let temporary = tempfile::Builder::new()
-                    .prefix(&format!(".{}.", file.to_string_lossy()))
-                    .suffix(".part")
-                    // What the umask leaves, as for any file.
-                    .permissions(Permissions::from_mode(0o666))
-                    .tempfile_in(folder)
-                    .map_err(|error| unwritable(plain(error)))?;
-                Kind::File(temporary, target)
+                }
+                temporary(&target).and_then(NamedTempFile::close).map_err(unwritable)?;
+                Kind::File(target)
             }
         };
         Ok(Output { name, kind })
+    }
+
+    /// Whether the document takes standard output.
+    pub fn is_stdout(&self) -> bool {
+        matches!(self.kind, Kind::Stdout)
     }
 
     /// Writes the document and, for a file, puts it in its place.
@@ -71,12 +68,28 @@ impl Output {
                 return Ok(document(&mut out).and_then(|()| out.flush())?);
             }
             Kind::Open(file) => buffered(&file, document),
-            Kind::File(temporary, target) => buffered(temporary.as_file(), document)
-                .and_then(|()| temporary.as_file().sync_all())
-                .and_then(|()| temporary.persist(target).map(|_| ()).map_err(|error| plain(error.error))),
+            Kind::File(target) => temporary(&target).and_then(|temporary| {
+                buffered(temporary.as_file(), document)?;
+                temporary.as_file().sync_all()?;
+                temporary.persist(target).map(|_| ()).map_err(|error| plain(error.error))
+            }),
         };
         written.map_err(|error| unwritable(&self.name, &error))
     }
+}
+
+/// A temporary file beside the file that it will replace.
+fn temporary(target: &Path) -> io::Result<NamedTempFile> {
+    let folder = target.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+    // It tells a missing folder from a missing file.
+    fs::metadata(folder)?;
+    tempfile::Builder::new()
+        .prefix(&format!(".{}.", target.file_name().unwrap_or_default().to_string_lossy()))
+        .suffix(".part")
+        // What the umask leaves, as for any file.
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(folder)
+        .map_err(plain)
 }
 
 fn buffered(file: &File, document: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {

@@ -1,8 +1,7 @@
 //! `huddle compare`: simulate a published table, or one of one's own, and print it beside the published numbers.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, Write};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use huddle_lab::{Affinity, Experiment, LabError, MAX_RUNS, MAX_SECONDS, MIN_SECONDS, Options, Progress, Spread};
@@ -10,6 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use crate::failure::Failure;
+use crate::output::Output;
 
 /// Simulate a benchmark under several placement policies and compare them.
 #[derive(clap::Args)]
@@ -66,7 +66,7 @@ pub struct Args {
 
 /// Runs it.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let json = args.json.as_deref().map(Json::new).transpose()?;
+    let json = args.json.as_deref().map(|path| Output::new("--json", path)).transpose()?;
     if args.list {
         return list(args, json);
     }
@@ -94,28 +94,20 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 
 /// Writes the text to stdout, and the JSON to its file first; `--json -` puts the JSON in the text's place.
 fn output(
-    json: Option<Json>,
+    json: Option<Output>,
     text: &str,
     document: impl FnOnce() -> Result<String, serde_json::Error>,
 ) -> Result<(), Failure> {
-    let mut out = BufWriter::new(io::stdout().lock());
-    match json {
-        None => out.write_all(text.as_bytes())?,
-        Some(json) => {
-            let document = document().map_err(|error| Failure::work(format!("cannot form the JSON: {error}")))?;
-            match json {
-                Json::Stdout => writeln!(out, "{document}")?,
-                Json::File(path) => {
-                    replace(&path, &document)?;
-                    out.write_all(text.as_bytes())?;
-                }
-                Json::Open(path, mut file) => {
-                    writeln!(file, "{document}").map_err(|error| unwritable(&path, &error))?;
-                    out.write_all(text.as_bytes())?;
-                }
-            }
+    if let Some(json) = json {
+        let document = document().map_err(|error| Failure::work(format!("cannot form the JSON: {error}")))?;
+        let alone = json.is_stdout();
+        json.write(|out| writeln!(out, "{document}"))?;
+        if alone {
+            return Ok(());
         }
     }
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
     out.flush()?;
     Ok(())
 }
@@ -215,7 +207,7 @@ fn names(text: &str) -> Result<Vec<String>, Failure> {
 }
 
 /// The shipped experiments.
-fn list(args: &Args, json: Option<Json>) -> Result<(), Failure> {
+fn list(args: &Args, json: Option<Output>) -> Result<(), Failure> {
     if args.experiment.is_some() {
         return Err(Failure::usage("--list lists all experiments; leave the experiment's name out"));
     }
@@ -280,79 +272,4 @@ fn show(bar: &ProgressBar, progress: Progress) {
     } else {
         bar.inc(1);
     }
-}
-
-/// Where JSON goes.
-enum Json {
-    Stdout,
-    /// A regular file, replaced whole.
-    File(PathBuf),
-    /// What is no regular file (a device, a pipe), written into.
-    Open(PathBuf, File),
-}
-
-impl Json {
-    /// Tries the file's folder before the work begins, so that hours of simulation do not end at a wrong path.
-    fn new(path: &Path) -> Result<Json, Failure> {
-        if path == Path::new("-") {
-            return Ok(Json::Stdout);
-        }
-        if path.is_dir() {
-            return Err(Failure::usage(format!("--json {}: is a folder; give a file", path.display())));
-        }
-        match fs::metadata(path) {
-            Ok(found) if !found.is_file() => {
-                let file = OpenOptions::new().write(true).open(path).map_err(|error| unwritable(path, &error))?;
-                return Ok(Json::Open(path.to_owned(), file));
-            }
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(unwritable(path, &error)),
-            _ => {}
-        }
-        let target = followed(path);
-        let (temporary, _) = create(&target)?;
-        fs::remove_file(&temporary).map_err(|error| unwritable(path, &error))?;
-        Ok(Json::File(target))
-    }
-}
-
-/// The file that a path stands for once its symbolic links are followed; it need not exist.
-fn followed(path: &Path) -> PathBuf {
-    let mut path = path.to_owned();
-    // As many as Linux follows.
-    for _ in 0..40 {
-        match (fs::read_link(&path), path.parent()) {
-            (Ok(target), Some(folder)) => path = folder.join(target),
-            _ => break,
-        }
-    }
-    path
-}
-
-/// Writes a file whole or not at all: a temporary file beside it is renamed over it.
-fn replace(path: &Path, text: &str) -> Result<(), Failure> {
-    let (temporary, file) = create(path)?;
-    let mut file = BufWriter::new(file);
-    let written = writeln!(file, "{text}")
-        .and_then(|()| file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all())
-        .and_then(|()| fs::rename(&temporary, path));
-    written.map_err(|error| {
-        // The first error is the one to tell.
-        let _ = fs::remove_file(&temporary);
-        unwritable(path, &error)
-    })
-}
-
-/// A new temporary file in a file's folder, named after it and this process.
-fn create(path: &Path) -> Result<(PathBuf, File), Failure> {
-    let name = path.file_name().ok_or_else(|| Failure::usage(format!("--json {}: is no file name", path.display())))?;
-    let mut hidden = std::ffi::OsString::from(".");
-    hidden.push(name);
-    hidden.push(format!(".{}.part", std::process::id()));
-    let temporary = path.with_file_name(hidden);
-    let file = OpenOptions::new().write(true).create_new(true).open(&temporary);
-    Ok((temporary, file.map_err(|error| unwritable(path, &error))?))
-}
-
-fn unwritable(path: &Path, error: &io::Error) -> Failure {
-    Failure::work(format!("--json {}: cannot be written: {error}", path.display()))
 }
