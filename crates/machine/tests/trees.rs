@@ -470,11 +470,18 @@ fn eight_thousand_cpus_are_read() {
         add("topology/cluster_cpus_list", 8);
         add("cache/index3/shared_cpu_list", 64);
         add("topology/package_cpus_list", 4096);
+        // The cores of the last cache have one level fewer.
+        let (level, size) = if cpu < 8128 { ("3", "32768K") } else { ("2", "4096K") };
+        for (file, content) in [("level", level), ("type", "Unified"), ("size", size)] {
+            files.push((format!("sys/devices/system/cpu/cpu{cpu}/cache/index3/{file}"), content.to_owned()));
+        }
     }
     let entries: Vec<(&str, &str)> = files.iter().map(|(path, content)| (path.as_str(), content.as_str())).collect();
     let topology = load_bytes("large.tar", &tar(&entries)).unwrap();
     let partitions = [&topology.smt, &topology.cluster, &topology.llc, &topology.package];
     assert_eq!(partitions.map(|partition| partition.sets().len()), [4096, 1024, 128, 2]);
+    let caches = |level, size| topology.caches.iter().filter(|c| (c.level, c.size) == (level, Some(size))).count();
+    assert_eq!((caches(3, 32 << 20), caches(2, 4 << 20), topology.caches.len()), (127, 1, 128));
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! Caches: `cache/indexN` of every CPU.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use rayon::prelude::*;
 
-use super::masks::{Files, Names, Place, Stated};
+use super::masks::{Files, Names, PLACES_COMPARED, Place, Stated};
 use super::{CPU, Reader, parse_size, read_text};
 use crate::archive::numbered;
 use crate::assemble::{Caches, MAX_CACHE_LEVEL, amount, cut};
@@ -22,9 +22,37 @@ struct Described {
 }
 
 impl Described {
-    fn read(tree: &Tree, place: Place) -> Described {
-        let text = |file: &str| read_text(tree, &place.path(file));
-        Described { level: text("level").and_then(|text| text.parse().ok()), kind: text("type"), size: text("size") }
+    /// Reads the files of every place. On large machines, where opening them is what takes the time, caches of one index
+    /// that are as large and shared by as many CPUs are taken to be of the level and type of the first of them.
+    fn read(tree: &Tree, places: &[(Place, Option<Stated>)]) -> Vec<Described> {
+        let text = |&(place, _): &(Place, Option<Stated>), file: &str| read_text(tree, &place.path(file));
+        let sizes: Vec<Option<String>> = places.par_iter().with_min_len(64).map(|place| text(place, "size")).collect();
+        let is_large = places.len() > PLACES_COMPARED;
+        let mut first_like = HashMap::new();
+        let mut firsts = Vec::new();
+        let like: Vec<usize> = places
+            .iter()
+            .zip(&sizes)
+            .map(|(place, size)| {
+                let key = (place.0.index, place.1.map(|shared| shared.width), size);
+                let next = firsts.len();
+                let first = if is_large && size.is_some() { *first_like.entry(key).or_insert(next) } else { next };
+                if first == next {
+                    firsts.push(place);
+                }
+                first
+            })
+            .collect();
+        let kinds: Vec<(Option<u32>, Option<String>)> = firsts
+            .par_iter()
+            .with_min_len(64)
+            .map(|place| (text(place, "level").and_then(|text| text.parse().ok()), text(place, "type")))
+            .collect();
+        let described = like.iter().zip(&sizes).map(|(&first, size)| {
+            let (level, kind) = kinds[first].clone();
+            Described { level, kind, size: size.clone() }
+        });
+        described.collect()
     }
 
     /// Without level files the index tells: level-1 data, level-1 instructions, then one cache a level.
@@ -131,7 +159,7 @@ impl Reader<'_> {
             .zip(shared)
             .map(|(&place, shared)| {
                 let mut read = || {
-                    firsts.push(place);
+                    firsts.push((place, *shared));
                     firsts.len() - 1
                 };
                 match shared {
@@ -140,16 +168,14 @@ impl Reader<'_> {
                 }
             })
             .collect();
-        let tree = self.tree;
-        let described: Vec<Described> =
-            firsts.par_iter().with_min_len(64).map(|&place| Described::read(tree, place)).collect();
+        let described = Described::read(self.tree, &firsts);
         self.report(&firsts, &described);
         which.iter().map(|&at| described[at].clone()).collect()
     }
 
-    fn report(&mut self, places: &[Place], described: &[Described]) {
+    fn report(&mut self, places: &[(Place, Option<Stated>)], described: &[Described]) {
         let mut without_level = Vec::new();
-        for (place, described) in places.iter().zip(described) {
+        for ((place, _), described) in places.iter().zip(described) {
             if described.level.is_none() {
                 without_level.push(place.cpu);
             }

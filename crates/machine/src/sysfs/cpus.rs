@@ -3,6 +3,7 @@
 use rayon::prelude::*;
 
 use super::cpuinfo::CpuInfo;
+use super::masks::PLACES_COMPARED;
 use super::{CPU, read_text};
 use crate::archive::numbered;
 use crate::assemble::{Findings, amount, cut};
@@ -21,14 +22,15 @@ pub(super) fn read(
 ) -> Result<(CpuSet, CpuSet), MachineError> {
     let folders = folders(tree, name)?;
     let known = if folders.is_empty() { in_cpuinfo(name, info)? } else { folders.clone() };
-    let states = states(tree, &folders);
-    let listed_online = list(tree, "online")
-        .map_err(|message| MachineError::source(format!("{name}: sys/{CPU}/online"), message))?
-        .inspect(|online| check_states(&states, online, findings));
-    let online = match listed_online {
-        Some(online) => online,
+    let listed =
+        list(tree, "online").map_err(|message| MachineError::source(format!("{name}: sys/{CPU}/online"), message))?;
+    let online = match listed {
+        Some(online) => {
+            check_states(&states(tree, folders.iter().take(PLACES_COMPARED)), &online, findings);
+            online
+        }
         None if folders.is_empty() => known.clone(),
-        None => online_by_folders(tree, name, info, &states, findings)?,
+        None => online_by_folders(tree, name, info, &states(tree, folders.iter()), findings)?,
     };
     if !online.intersects(&known) {
         let message = format!("none of the CPUs {} has a cpuN folder; at least one must", cut(&online.to_string()));
@@ -89,8 +91,8 @@ fn list(tree: &Tree, file: &str) -> Result<Option<CpuSet>, String> {
     }
 }
 
-fn states(tree: &Tree, folders: &CpuSet) -> Vec<State> {
-    let cpus: Vec<CpuId> = folders.iter().collect();
+fn states(tree: &Tree, cpus: impl Iterator<Item = CpuId>) -> Vec<State> {
+    let cpus: Vec<CpuId> = cpus.collect();
     let state = |&cpu: &CpuId| {
         let text = read_text(tree, &format!("{CPU}/cpu{cpu}/online")).filter(|text| !text.is_empty());
         (cpu, text.map(|text| text != "0"))

@@ -15,9 +15,9 @@ use crate::{CpuId, CpuSet};
 /// Places read by one job: enough to be worth it, few enough to keep all processors busy.
 const PLACES_PER_JOB: usize = 256;
 
-/// Places whose list is compared with its mask. A snapshot of more is hardly corrected by hand, and opening files is what
-/// takes the time.
-const PLACES_COMPARED: usize = 2048;
+/// Places at which files that should say the same are compared. A snapshot of more is hardly corrected by hand, and
+/// opening files is what takes the time.
+pub(super) const PLACES_COMPARED: usize = 2048;
 
 /// The two forms of one file.
 pub(super) struct Names {
