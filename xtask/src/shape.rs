@@ -101,10 +101,11 @@ impl Shape {
             arguments.push(format!(
                 "pc,smp-cache.0.cache=l2,smp-cache.0.topology={l2},smp-cache.1.cache=l3,smp-cache.1.topology=die"
             ));
-            // Each maker states caches in its own way. With a higher level of Intel's QEMU 10.0 stops on an assertion.
+            // Each maker states caches in its own way. With a higher level of Intel's QEMU 10.0 stops on an assertion. Its MWAIT spins,
+            // and kernels before 6.0 would idle with it.
             let processor = match self.zen {
                 true => "EPYC-Rome",
-                false => "max,vendor=GenuineIntel,level=0x16",
+                false => "max,vendor=GenuineIntel,level=0x16,monitor=off",
             };
             arguments.extend(["-cpu", processor, "-smp"].map(str::to_owned));
             arguments.push(format!(
