@@ -61,7 +61,7 @@ struct VmMatrix {
     /// Run this machine of the matrix (repeatable; all when absent)
     #[arg(long, value_name = "NAME")]
     machine: Vec<String>,
-    /// Keep each guest's capture as a tar in this folder
+    /// Keep each guest's capture as a tar in this folder, and boot no guest whose capture is there already
     #[arg(long, value_name = "FOLDER")]
     captures: Option<PathBuf>,
     /// Where to write the table; docs/kernel-matrix.md for the whole matrix, nowhere for a part

@@ -43,19 +43,23 @@ fi
 tar c -C /tmp/capture .";
 
 /// Boots a guest of a machine under a kernel series and checks its domains, inside it and from a capture of it; where `huddle` cannot run,
-/// from the capture only. The capture is kept as a tar in `captures`, if given.
+/// from the capture only.
 ///
 /// # Errors
 /// The guest did not get that far, or the two checks contradict each other.
-pub fn judge(cache: &Path, huddle: &Path, machine: &Machine, series: &str, captures: Option<&Path>) -> Result<Cell> {
+pub fn judge(cache: &Path, huddle: &Path, machine: &Machine, series: &str) -> Result<Cell> {
+    judge_capture(huddle, &capture(cache, huddle, machine, series)?)
+}
+
+/// Boots the guest and gives its capture, a tar.
+fn capture(cache: &Path, huddle: &Path, machine: &Machine, series: &str) -> Result<Vec<u8>> {
     let topology = machine.topology().context("the machine has no topology")?;
     let shape = Shape::of(machine.name, &topology)?;
-    let native = shape.arch == "amd64";
     let guest = Guest {
         shape: &shape,
         series,
         command: CHECK.to_owned(),
-        programs: if native { vec![huddle.to_path_buf()] } else { Vec::new() },
+        programs: if shape.arch == "amd64" { vec![huddle.to_path_buf()] } else { Vec::new() },
         offline: machine.offline.to_vec(),
         append: machine.append.to_owned(),
         timeout: TIMEOUT,
@@ -66,38 +70,33 @@ pub fn judge(cache: &Path, huddle: &Path, machine: &Machine, series: &str, captu
     let status = guest.run(cache, streams)?;
     let [archive, complaints] = [out, err].map(|bytes| take(&bytes));
     ensure!(status == 0, "the guest's command left with {status}: {}", String::from_utf8_lossy(&complaints).trim());
+    Ok(archive)
+}
 
+/// Checks a capture, and holds the result against what the check in the guest said.
+fn judge_capture(huddle: &Path, archive: &[u8]) -> Result<Cell> {
     let folder = TempDir::with_prefix("huddle-capture-")?;
-    tar::Archive::new(archive.as_slice()).unpack(folder.path()).context("the guest's capture is no tar")?;
-    let (kept, root) = ([archive], folder.path());
-    if let Some(captures) = captures {
-        fs::create_dir_all(captures)?;
-        let path = captures.join(format!("{}-{series}.tar", machine.name));
-        fs::write(&path, &kept[0]).with_context(|| format!("cannot write {}", path.display()))?;
-    }
+    let root = folder.path();
+    tar::Archive::new(archive).unpack(root).context("the guest's capture is no tar")?;
     let checked = Command::new(huddle).args(["domains", "--check", "--from"]).arg(root).output()?;
     let complaint = String::from_utf8_lossy(&checked.stderr).into_owned();
     let outside = Checked::parse(&String::from_utf8_lossy(&checked.stdout), checked.status.success(), &complaint)?;
-    let judged = match native {
-        false => outside,
-        true => {
-            let read = |name| fs::read_to_string(root.join(name)).unwrap_or_default();
-            let inside = Checked::parse(&read("check"), read("status").trim() == "0", &read("complaint"))?;
-            ensure!(
-                inside.differences == outside.differences,
-                "the check in the guest and the one of its capture disagree:\n{}\n---\n{}",
-                inside.differences.join("\n"),
-                outside.differences.join("\n")
-            );
-            inside
-        }
-    };
+    let read = |name| fs::read_to_string(root.join(name));
+    if let Ok(status) = read("status") {
+        let inside = Checked::parse(&read("check")?, status.trim() == "0", &read("complaint")?)?;
+        ensure!(
+            inside.differences == outside.differences,
+            "the check in the guest and the one of its capture disagree:\n{}\n---\n{}",
+            inside.differences.join("\n"),
+            outside.differences.join("\n")
+        );
+    }
     Ok(Cell {
-        release: fs::read_to_string(root.join("proc/sys/kernel/osrelease"))?.trim().to_owned(),
+        release: read("proc/sys/kernel/osrelease")?.trim().to_owned(),
         chain: chain(root),
-        differences: judged.differences,
-        not_compared: judged.not_compared,
-        notes: judged.notes,
+        differences: outside.differences,
+        not_compared: outside.not_compared,
+        notes: outside.notes,
     })
 }
 
@@ -178,7 +177,7 @@ pub struct Matrix {
     pub series: Vec<String>,
     /// Machines by name; all when empty.
     pub machines: Vec<String>,
-    /// Where the captures are kept.
+    /// Where the guests' captures are kept, a tar each. A guest whose capture is there already is not booted again.
     pub captures: Option<PathBuf>,
     /// Where the table is written; nowhere when `None`.
     pub output: Option<PathBuf>,
@@ -213,7 +212,7 @@ impl Matrix {
             loop {
                 let index = next.fetch_add(1, Ordering::Relaxed);
                 let Some(&(machine, series_of_cell)) = todo.get(index) else { return Ok(()) };
-                let cell = judge(cache, huddle, machine, series_of_cell, self.captures.as_deref());
+                let cell = self.cell(cache, huddle, machine, series_of_cell);
                 match &cell {
                     Ok(cell) => eprintln!("{} under {}: {}", machine.name, cell.release, verdict(cell)),
                     Err(error) => eprintln!("{} under {series_of_cell}: {error:#}", machine.name),
@@ -234,14 +233,31 @@ impl Matrix {
         Ok(cells.lock().is_ok_and(|cells| cells.iter().all(same)))
     }
 
+    fn cell(&self, cache: &Path, huddle: &Path, machine: &Machine, series: &str) -> Result<Cell> {
+        let Some(captures) = &self.captures else { return judge(cache, huddle, machine, series) };
+        let path = captures.join(format!("{}-{series}.tar", machine.name));
+        if let Ok(kept) = fs::read(&path) {
+            return judge_capture(huddle, &kept);
+        }
+        let archive = capture(cache, huddle, machine, series)?;
+        let cell = judge_capture(huddle, &archive)?;
+        fs::create_dir_all(captures)?;
+        write_whole(&path, &archive)?;
+        Ok(cell)
+    }
+
     fn write(&self, machines: &[&Machine], series: &[String], cells: &Cells) -> Result<()> {
         let Some(path) = &self.output else { return Ok(()) };
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let mut file = tempfile::Builder::new().permissions(Permissions::from_mode(0o644)).tempfile_in(folder)?;
-        std::io::Write::write_all(&mut file, table(machines, series, cells).as_bytes())?;
-        file.persist(path).with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(())
+        write_whole(path, table(machines, series, cells).as_bytes())
     }
+}
+
+fn write_whole(path: &Path, content: &[u8]) -> Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut file = tempfile::Builder::new().permissions(Permissions::from_mode(0o644)).tempfile_in(folder)?;
+    std::io::Write::write_all(&mut file, content)?;
+    file.persist(path).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(())
 }
 
 fn verdict(cell: &Cell) -> String {

@@ -15,7 +15,7 @@ fn no_difference(machine: &str, series: &str, chain: &str) {
     let cache = packages::cache().unwrap();
     let machine = guests::find(machine).unwrap();
     let huddle = Path::new(env!("CARGO_BIN_EXE_huddle"));
-    let cell = matrix::judge(&cache, huddle, machine, series, None).unwrap_or_else(|error| panic!("{error:#}"));
+    let cell = matrix::judge(&cache, huddle, machine, series).unwrap_or_else(|error| panic!("{error:#}"));
     assert_eq!(cell.differences, Vec::<String>::new(), "{}", cell.release);
     assert_eq!(cell.not_compared, Vec::<String>::new(), "{}", cell.release);
     assert_eq!(cell.chain, chain, "{}", cell.release);
