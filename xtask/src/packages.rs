@@ -42,7 +42,7 @@ pub fn cached(cache: &Path, name: &str, fill: impl FnOnce(&Path) -> Result<()>) 
     Ok(folder)
 }
 
-/// A private root for apt, with the lists of [`SUITES`] as they are at this moment.
+/// A private root for apt, with the lists of the suites as they are at this moment.
 pub struct Apt {
     root: TempDir,
 }
