@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use std::{fs, io};
@@ -172,10 +172,10 @@ struct Running {
 
 impl Running {
     fn wait(mut self, ports: Ports, streams: Streams) -> Result<Ended> {
-        let (status, received) = Status::new();
-        let mut writers: Vec<Box<dyn Write + Send>> = vec![streams.out, streams.err, Box::new(status)];
+        let status = Kept::default();
+        let writers: [Box<dyn Write + Send>; 3] = [streams.out, streams.err, Box::new(status.clone())];
         let mut copies: Vec<JoinHandle<io::Result<()>>> = Vec::new();
-        for ((_, _, listener), writer) in ports.listeners.iter().zip(writers.drain(..)) {
+        for ((_, _, listener), writer) in ports.listeners.iter().zip(writers) {
             let Some(stream) = self.accept(listener)? else { return self.kill() };
             copies.push(thread::spawn(move || copy(stream, writer)));
         }
@@ -193,8 +193,7 @@ impl Running {
                 return Err(error).context("cannot pass on the guest's output");
             }
         }
-        let text: Vec<u8> = received.try_iter().flatten().collect();
-        Ok(match String::from_utf8_lossy(&text).trim().parse() {
+        Ok(match String::from_utf8_lossy(&status.take()).trim().parse() {
             Ok(status) => Ended::Status(status),
             Err(_) => Ended::Silent,
         })
@@ -250,20 +249,23 @@ fn copy(mut from: UnixStream, mut to: Box<dyn Write + Send>) -> io::Result<()> {
     }
 }
 
-/// Sends what is written to it.
-struct Status(mpsc::Sender<Vec<u8>>);
+/// A stream that is kept in memory.
+#[derive(Clone, Default)]
+pub struct Kept(Arc<Mutex<Vec<u8>>>);
 
-impl Status {
-    fn new() -> (Status, Receiver<Vec<u8>>) {
-        let (sender, receiver) = mpsc::channel();
-        (Status(sender), receiver)
+impl Kept {
+    /// What has been written.
+    pub fn take(&self) -> Vec<u8> {
+        self.0.lock().map(|mut bytes| std::mem::take(&mut *bytes)).unwrap_or_default()
     }
 }
 
-impl Write for Status {
+impl Write for Kept {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // Nobody listens any more only when nobody wants the status.
-        let _ = self.0.send(bytes.to_vec());
+        match self.0.lock() {
+            Ok(mut kept) => kept.extend_from_slice(bytes),
+            Err(_) => return Err(io::Error::other("the reader of a guest's output is gone")),
+        }
         Ok(bytes.len())
     }
 

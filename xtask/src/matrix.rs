@@ -5,15 +5,16 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use huddle_machine::CpuSet;
 use tempfile::TempDir;
 
-use crate::guest::{Guest, Streams};
+use crate::guest::{Guest, Kept, Streams};
 use crate::guests::{MACHINES, Machine};
 use crate::kernel::SERIES;
 use crate::shape::Shape;
@@ -65,10 +66,10 @@ fn capture(cache: &Path, huddle: &Path, machine: &Machine, series: &str) -> Resu
         timeout: TIMEOUT,
         console: None,
     };
-    let [out, err] = [(); 2].map(|()| Arc::new(Mutex::new(Vec::new())));
-    let streams = Streams { out: Box::new(Sink(out.clone())), err: Box::new(Sink(err.clone())) };
+    let [out, err] = [(); 2].map(|()| Kept::default());
+    let streams = Streams { out: Box::new(out.clone()), err: Box::new(err.clone()) };
     let status = guest.run(cache, streams)?;
-    let [archive, complaints] = [out, err].map(|bytes| take(&bytes));
+    let [archive, complaints] = [out, err].map(|kept| kept.take());
     ensure!(status == 0, "the guest's command left with {status}: {}", String::from_utf8_lossy(&complaints).trim());
     Ok(archive)
 }
@@ -138,9 +139,9 @@ fn chain(root: &Path) -> String {
     let lines = schedstat.lines().skip_while(|line| !line.starts_with("cpu0 ")).skip(1);
     let mut levels = Vec::new();
     for (index, line) in lines.take_while(|line| line.starts_with("domain")).enumerate() {
-        // The mask is the first word of hexadecimal digits and commas; version 17 has the name before it.
-        let mask = line.split(' ').skip(1).find(|word| word.bytes().all(|b| b.is_ascii_hexdigit() || b == b','));
-        let weight: u32 = mask.unwrap_or_default().chars().filter_map(|c| c.to_digit(16)).map(u32::count_ones).sum();
+        // Version 17 has the name before the mask.
+        let span = line.split(' ').skip(1).find_map(|word| CpuSet::parse_mask(word).ok());
+        let weight = span.map_or(0, |span| span.len());
         let name = ["sys/kernel/debug/sched/domains", "proc/sys/kernel/sched_domain"]
             .iter()
             .find_map(|folder| fs::read_to_string(root.join(format!("{folder}/cpu0/domain{index}/name"))).ok())
@@ -148,27 +149,6 @@ fn chain(root: &Path) -> String {
         levels.push(format!("{} {weight}", name.trim()));
     }
     if levels.is_empty() { "no domain".to_owned() } else { levels.join(", ") }
-}
-
-fn take(bytes: &Mutex<Vec<u8>>) -> Vec<u8> {
-    bytes.lock().map(|mut bytes| std::mem::take(&mut *bytes)).unwrap_or_default()
-}
-
-/// A stream that is kept.
-struct Sink(Arc<Mutex<Vec<u8>>>);
-
-impl std::io::Write for Sink {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        match self.0.lock() {
-            Ok(mut kept) => kept.extend_from_slice(bytes),
-            Err(_) => return Err(std::io::Error::other("the reader of a guest's output is gone")),
-        }
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
 }
 
 /// What to run of the matrix.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, bail, ensure};
-use huddle_machine::{Arch, CpuId, NODE_RECLAIM_DISTANCE, Partition, Topology};
+use huddle_machine::{Arch, CpuId, CpuSet, NODE_RECLAIM_DISTANCE, Partition, Topology};
 
 /// An emulated machine. Its CPUs are numbered from the outside in, whatever the numbering of the machine it is made after.
 pub struct Shape {
@@ -156,24 +156,15 @@ fn nodes(topology: &Topology) -> Result<Vec<GuestNode>> {
         .nodes
         .iter()
         .map(|node| {
-            let mut guests: Vec<usize> = Vec::new();
-            for (number, &cpu) in order.iter().enumerate() {
-                if node.cpus.contains(cpu) {
-                    guests.push(number);
-                }
-            }
+            let numbers =
+                order.iter().enumerate().filter(|&(_, &cpu)| node.cpus.contains(cpu)).map(|(number, _)| number);
+            let guests = CpuSet::from_cpus(order.len(), numbers).to_string();
             ensure!(node.distance.iter().all(|distance| (10..=254).contains(distance)), "a distance is outside 10-254");
-            Ok(GuestNode { cpus: ranges(&guests), distance: node.distance.clone() })
+            Ok(GuestNode {
+                cpus: guests.split_terminator(',').map(str::to_owned).collect(),
+                distance: node.distance.clone(),
+            })
         })
-        .collect()
-}
-
-/// `0-3`, `8`: ascending numbers as ranges.
-fn ranges(numbers: &[usize]) -> Vec<String> {
-    numbers
-        .chunk_by(|a, b| a + 1 == *b)
-        .filter_map(|run| Some((run.first()?, run.last()?)))
-        .map(|(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") })
         .collect()
 }
 

@@ -140,6 +140,18 @@ pub struct Cache {
     pub cpus: CpuSet,
 }
 
+impl Cache {
+    /// `L1d`, `L3`.
+    pub fn name(&self) -> String {
+        let kind = match self.kind {
+            CacheKind::Data => "d",
+            CacheKind::Instruction => "i",
+            CacheKind::Unified => "",
+        };
+        format!("L{}{kind}", self.level)
+    }
+}
+
 /// An idle state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdleState {

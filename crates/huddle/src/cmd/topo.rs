@@ -181,7 +181,7 @@ impl Builder<'_> {
     fn caches_of(&self, cpus: &CpuSet) -> String {
         let candidates = self.caches.get(&(cpus.first(), cpus.len())).map_or(&[][..], Vec::as_slice);
         let shared = candidates.iter().filter(|cache| cache.cpus == *cpus);
-        shared.map(|cache| format!("{}{}", cache_name(cache), size_text(cache.size))).collect::<Vec<_>>().join(", ")
+        shared.map(|cache| format!("{}{}", cache.name(), size_text(cache.size))).collect::<Vec<_>>().join(", ")
     }
 
     fn rows(&self, units: Vec<Unit>, indent: usize, rows: &mut Vec<Row>) {
@@ -236,15 +236,6 @@ fn short_list(cpus: &CpuSet) -> String {
         list = if list.is_empty() { part } else { format!("{list},{part}") };
     }
     list
-}
-
-fn cache_name(cache: &Cache) -> String {
-    let kind = match cache.kind {
-        CacheKind::Data => "d",
-        CacheKind::Instruction => "i",
-        CacheKind::Unified => "",
-    };
-    format!("L{}{kind}", cache.level)
 }
 
 /// ` 512K`, ` 22.5M`; nothing when it is not known.

@@ -78,30 +78,19 @@ impl<W: Write> Canvas<W> {
 
     /// A rectangle.
     pub fn rect(&mut self, class: &str, rect: Rect) -> io::Result<()> {
-        let [x, y, width, height] = [rect.x, rect.y, rect.width, rect.height].map(|number| number.to_string());
-        let element = self.xml.create_element("rect").with_attributes([
-            ("class", class),
-            ("x", x.as_str()),
-            ("y", y.as_str()),
-            ("width", width.as_str()),
-            ("height", height.as_str()),
-        ]);
-        element.write_empty()?;
-        Ok(())
+        self.rectangle(class, None, rect)
     }
 
     /// A rectangle of its own colour.
     pub fn filled(&mut self, class: &str, fill: &str, rect: Rect) -> io::Result<()> {
+        self.rectangle(class, Some(fill), rect)
+    }
+
+    fn rectangle(&mut self, class: &str, fill: Option<&str>, rect: Rect) -> io::Result<()> {
         let [x, y, width, height] = [rect.x, rect.y, rect.width, rect.height].map(|number| number.to_string());
-        let element = self.xml.create_element("rect").with_attributes([
-            ("class", class),
-            ("fill", fill),
-            ("x", x.as_str()),
-            ("y", y.as_str()),
-            ("width", width.as_str()),
-            ("height", height.as_str()),
-        ]);
-        element.write_empty()?;
+        let place = [("x", x.as_str()), ("y", y.as_str()), ("width", width.as_str()), ("height", height.as_str())];
+        let attributes = [("class", class)].into_iter().chain(fill.map(|fill| ("fill", fill))).chain(place);
+        self.xml.create_element("rect").with_attributes(attributes).write_empty()?;
         Ok(())
     }
 

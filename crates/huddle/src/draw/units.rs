@@ -168,7 +168,7 @@ impl Sets {
         Sets {
             level: Level::Cache,
             sets: caches.iter().map(|cache| (role.clone(), cache.cpus.iter().collect())).collect(),
-            name: caches.first().map(|cache| cache_name(cache)),
+            name: caches.first().map(|cache| cache.name()),
             strips: caches.iter().map(|cache| cache_text(cache)).collect(),
         }
     }
@@ -211,16 +211,6 @@ fn levels(topology: &Topology) -> Vec<Sets> {
     levels
 }
 
-/// `L1d`, `L3`.
-fn cache_name(cache: &Cache) -> String {
-    let kind = match cache.kind {
-        CacheKind::Data => "d",
-        CacheKind::Instruction => "i",
-        CacheKind::Unified => "",
-    };
-    format!("L{}{kind}", cache.level)
-}
-
 /// `L3 22.5 MiB`; without the size when it is not known.
 pub fn cache_text(cache: &Cache) -> String {
     let size = match cache.size {
@@ -229,7 +219,7 @@ pub fn cache_text(cache: &Cache) -> String {
         Some(bytes) if bytes >= 1 << 20 => format!(" {} MiB", rounded(bytes, 20)),
         Some(bytes) => format!(" {} KiB", rounded(bytes, 10)),
     };
-    format!("{}{size}", cache_name(cache))
+    format!("{}{size}", cache.name())
 }
 
 /// In units of `1 << shift`, two decimals at most.
