@@ -11,6 +11,6 @@ mkdir -p "$to"
     find /sys/devices/system/node -type f \
         \( -name cpulist -o -name cpumap -o -name distance -o -name online -o -name possible -o -name 'has_*' \)
     find /sys/kernel/debug/sched/domains /proc/sys/kernel/sched_domain -type f
-    ls /proc/schedstat /proc/cpuinfo /proc/version /proc/cmdline /proc/sys/kernel/osrelease
+    ls /boot/config-* /proc/schedstat /proc/cpuinfo /proc/version /proc/cmdline /proc/sys/kernel/osrelease
 } 2> /dev/null | xargs cp --parents -t "$to" 2> /dev/null
 dmesg > "$to/dmesg"

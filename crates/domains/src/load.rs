@@ -115,6 +115,19 @@ impl Kernel {
     }
 }
 
+impl Kernel {
+    /// The kernel as its build configuration (the text of a `/boot/config-…`) makes it: the cluster level is an option, and Debian's
+    /// arm64 kernels before 6.18 are built without it.
+    #[must_use]
+    pub fn built_with(mut self, config: &str) -> Kernel {
+        let clusters = config.lines().any(|line| line.trim() == "CONFIG_SCHED_CLUSTER=y");
+        if !clusters && self.domains.cluster.take().is_some() {
+            self.name.push_str(" without SCHED_CLUSTER");
+        }
+        self
+    }
+}
+
 /// `6.18.15+deb13` as `[6, 18, 15]`, `6.1-rc3` as `[6, 1]`; empty when it does not begin with a release.
 fn leading_numbers(release: &str) -> Vec<u32> {
     let end = release.find(|char: char| !char.is_ascii_digit() && char != '.').unwrap_or(release.len());
@@ -221,7 +234,7 @@ mod tests {
     fn every_built_in_record_loads_and_the_names_ascend() {
         let names = kernel_names();
         let old = ["5.9", "5.9+rfc2", "5.10", "5.14", "5.14+cluster", "5.16", "6.0", "6.1", "6.6", "6.7"];
-        let new = ["6.9", "6.10", "6.12", "6.17", "6.18.33", "7.1"];
+        let new = ["6.9", "6.10", "6.12", "6.17", "6.18.33", "7.1", "7.1+huddle"];
         assert_eq!(names, [&old[..], &new].concat());
         for name in names {
             let kernel = Kernel::load(&name).unwrap_or_else(|error| panic!("{error}"));
@@ -245,6 +258,17 @@ mod tests {
         let (plain, cluster) = (load("5.14"), load("5.14+cluster"));
         assert!(plain.domains.cluster.is_none() && cluster.domains.cluster.is_some());
         assert_eq!((&plain.balance, &plain.queue), (&cluster.balance, &cluster.queue));
+    }
+
+    #[test]
+    fn a_kernel_built_without_cluster_scheduling_has_no_cluster_level() {
+        let v6_1 = Kernel::load("6.1").unwrap();
+        let with = v6_1.clone().built_with("CONFIG_SMP=y\nCONFIG_SCHED_CLUSTER=y\n");
+        assert_eq!(with, v6_1);
+        let without = v6_1.built_with("CONFIG_SMP=y\n# CONFIG_SCHED_CLUSTER is not set\n");
+        assert_eq!((without.domains.cluster, without.name.as_str()), (None, "6.1 without SCHED_CLUSTER"));
+        let v5_10 = Kernel::load("5.10").unwrap();
+        assert_eq!(v5_10.clone().built_with("CONFIG_SMP=y\n"), v5_10);
     }
 
     #[test]

@@ -102,7 +102,13 @@ fn kernel(check: &Check<'_>, capture: &Capture, observed: &Observed) -> Result<K
     }
     let unknown = || format!("{}: tells no kernel release (proc/sys/kernel/osrelease); give --kernel", capture.name());
     let release = observed.release.as_deref().ok_or_else(|| Failure::work(unknown()))?;
-    Kernel::for_release(release).map_err(|error| Failure::work(format!("{}: {error} (--kernel)", capture.name())))
+    let kernel = Kernel::for_release(release)
+        .map_err(|error| Failure::work(format!("{}: {error} (--kernel)", capture.name())))?;
+    // Distributions keep the build configuration there; without it the kernel counts as built with all levels.
+    Ok(match capture.read(&format!("boot/config-{release}")) {
+        Ok(config) => kernel.built_with(&config),
+        Err(_) => kernel,
+    })
 }
 
 /// CPUs kept out of every domain: `cpu/isolated`, where it is missing `isolcpus=` of the command line.
