@@ -26,7 +26,8 @@ pub struct Guest<'a> {
     pub series: &'a str,
     /// What to run, as a shell command.
     pub command: String,
-    /// Programs that the guest has besides busybox, with their libraries; they must be of the guest's architecture.
+    /// Programs that the guest has besides busybox, with their libraries, or folders whose files it gets; they must be of the
+    /// guest's architecture.
     pub programs: Vec<PathBuf>,
     /// CPUs that go offline before the command starts.
     pub offline: Vec<usize>,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -39,13 +40,31 @@ impl Initramfs {
         self.add(path, Content::Folder);
     }
 
-    /// A program as `bin/NAME` and the libraries that it is linked with, at the paths where its loader looks for them.
+    /// A program as `bin/NAME` and the libraries that it is linked with, at the paths where its loader looks for them; or a
+    /// folder's files, each at its path in it.
     pub fn program(&mut self, from: &Path) -> Result<()> {
+        if from.is_dir() {
+            return self.tree(from, from);
+        }
         let name = from.file_name().context("a program needs a name")?.to_string_lossy();
         self.copy(&format!("bin/{name}"), from, true);
         for library in libraries(from)? {
             let path = library.trim_start_matches('/').to_owned();
             self.copy(&path, Path::new(&library), true);
+        }
+        Ok(())
+    }
+
+    /// The files below a folder at their paths below the root.
+    fn tree(&mut self, root: &Path, folder: &Path) -> Result<()> {
+        for entry in fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {
+            let from = entry?.path();
+            if from.is_dir() {
+                self.tree(root, &from)?;
+            } else {
+                let executable = fs::metadata(&from)?.permissions().mode() & 0o111 != 0;
+                self.copy(&from.strip_prefix(root)?.to_string_lossy(), &from, executable);
+            }
         }
         Ok(())
     }
@@ -108,4 +127,43 @@ fn libraries(program: &Path) -> Result<Vec<String>> {
         }
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    use tempfile::TempDir;
+
+    use super::{Content, Initramfs};
+
+    #[test]
+    fn a_folders_files_lie_at_their_paths_and_keep_being_executable() {
+        let folder = TempDir::new().expect("a folder");
+        for (path, mode) in [("bin/tool", 0o755), ("opt/tool/library", 0o644)] {
+            let path = folder.path().join(path);
+            fs::create_dir_all(path.parent().expect("a parent")).expect("made");
+            fs::write(&path, "").expect("written");
+            fs::set_permissions(&path, Permissions::from_mode(mode)).expect("set");
+        }
+        let mut files = Initramfs::default();
+        files.program(folder.path()).expect("a folder of files");
+        let seen: Vec<(&str, Option<bool>)> = files
+            .files
+            .iter()
+            .map(|(path, content)| match content {
+                Content::Copy { executable, .. } => (path.as_str(), Some(*executable)),
+                _ => (path.as_str(), None),
+            })
+            .collect();
+        let expected = [
+            ("bin", None),
+            ("bin/tool", Some(true)),
+            ("opt", None),
+            ("opt/tool", None),
+            ("opt/tool/library", Some(false)),
+        ];
+        assert_eq!(seen, expected);
+    }
 }

@@ -27,7 +27,7 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// The newest kernel of a series (`6.18`) for an architecture (Debian's name), out of the cache or, the first time, the archive.
+    /// The newest kernel of a series (`6.18`), or the one of a release (`7.2.6`), for an architecture (Debian's name), out of the cache or, the first time, the archive.
     pub fn of(cache: &Path, series: &str, arch: &str) -> Result<Kernel> {
         if !series.split('.').all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit())) {
             bail!("--kernel {series} is no kernel series; give one like {}", SERIES.join(", "));
@@ -49,8 +49,10 @@ impl Kernel {
 fn download(cache: &Path, series: &str, arch: &str, folder: &Path) -> Result<()> {
     let apt = Apt::new(cache, arch)?;
     let suffix = format!("-cloud-{arch}");
-    let newest = apt
-        .names(&format!("linux-image-{series}."))?
+    // Releases are followed by `+deb13`; the dot keeps series 6.1 from finding 6.12.
+    let mut names = apt.names(&format!("linux-image-{series}."))?;
+    names.extend(apt.names(&format!("linux-image-{series}+"))?);
+    let newest = names
         .into_iter()
         .filter_map(|name| Some(name.strip_prefix("linux-image-")?.strip_suffix(&suffix)?.to_owned()))
         .max_by_key(|version| numbers(version));

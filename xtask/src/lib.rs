@@ -1,11 +1,14 @@
-//! Guests that boot real kernels: what they are made of, and the matrix of kernels and machines that judges Huddle's sched
-//! domains.
+//! Guests that boot real kernels: what they are made of, the matrix of kernels and machines that judges Huddle's sched
+//! domains, and the loads that schedulers are compared under.
 
 pub mod emulator;
 pub mod guest;
 pub mod guests;
 pub mod initramfs;
 pub mod kernel;
+pub mod load;
 pub mod matrix;
 pub mod packages;
+pub mod schedulers;
 pub mod shape;
+pub mod stress;

@@ -1,5 +1,5 @@
-//! Huddle's development tasks: guests that boot real kernels, and the matrix of kernels and machines that judges our
-//! sched domains.
+//! Huddle's development tasks: guests that boot real kernels, the matrix of kernels and machines that judges our sched domains,
+//! and the comparison of schedulers.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -11,8 +11,9 @@ use huddle_machine::{CpuSet, load_topology};
 
 use xtask::guest::{Guest, Streams};
 use xtask::matrix::Matrix;
+use xtask::schedulers::Schedulers;
 use xtask::shape::Shape;
-use xtask::{guests, packages};
+use xtask::{guests, packages, stress};
 
 #[derive(Parser)]
 #[command(name = "./x", about = "Huddle's development tasks")]
@@ -21,6 +22,8 @@ enum Task {
     Vm(Vm),
     /// Check Huddle's sched domains against every kernel on every machine of the matrix, and write docs/kernel-matrix.md
     VmMatrix(VmMatrix),
+    /// Compare schedulers in a guest: where wake-ups land and hogs run under each, and write docs/schedulers.md
+    VmSchedulers(VmSchedulers),
 }
 
 /// The guest has busybox, `huddle` and its kernel's configuration; the command's output comes back as it is written.
@@ -39,9 +42,12 @@ struct Vm {
     /// Words for the kernel's command line
     #[arg(long, default_value = "", value_name = "WORDS", allow_hyphen_values = true)]
     append: String,
-    /// Another program for the guest, with its libraries (repeatable)
-    #[arg(long, value_name = "FILE")]
+    /// Another program for the guest, with its libraries, or a folder whose files it gets (repeatable)
+    #[arg(long, value_name = "FILE|FOLDER")]
     with: Vec<PathBuf>,
+    /// Give the guest stress-ng
+    #[arg(long)]
+    stress_ng: bool,
     /// Seconds until the guest is killed, the boot included
     #[arg(long, default_value_t = 600, value_name = "SECONDS")]
     timeout: u64,
@@ -72,10 +78,30 @@ struct VmMatrix {
     jobs: usize,
 }
 
+#[derive(clap::Args)]
+struct VmSchedulers {
+    /// Series of Debian's cloud kernel; it needs sched_ext, 6.12 or later
+    #[arg(long, default_value = "7.2", value_name = "SERIES")]
+    kernel: String,
+    /// How often each load runs under each scheduler
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    turns: u32,
+    /// How long each load is looked at
+    #[arg(long, default_value_t = 5, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3600))]
+    seconds: u32,
+    /// Only these schedulers, or these loads
+    #[arg(long, value_name = "NAME", num_args = 1..)]
+    only: Vec<String>,
+    /// Where to write the table; docs/schedulers.md for all schedulers and loads, nowhere for a part
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
 fn main() -> ExitCode {
     let result = match Task::parse() {
         Task::Vm(vm) => run_vm(&vm).map(ExitCode::from),
         Task::VmMatrix(matrix) => run_matrix(matrix),
+        Task::VmSchedulers(schedulers) => run_schedulers(schedulers),
     };
     result.unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");
@@ -94,6 +120,11 @@ fn run_vm(vm: &Vm) -> Result<u8> {
     if shape.arch == "amd64" {
         programs.push(huddle()?);
     }
+    let cache = packages::cache()?;
+    if vm.stress_ng {
+        ensure!(shape.arch == "amd64", "--stress-ng is for guests of x86-64 machines; {name} is none");
+        programs.push(stress::program(&cache)?);
+    }
     let guest = Guest {
         shape: &shape,
         series: &vm.kernel,
@@ -105,7 +136,7 @@ fn run_vm(vm: &Vm) -> Result<u8> {
         console: vm.console.clone(),
     };
     let streams = Streams { out: Box::new(std::io::stdout()), err: Box::new(std::io::stderr()) };
-    guest.run(&packages::cache()?, streams)
+    guest.run(&cache, streams)
 }
 
 fn run_matrix(asked: VmMatrix) -> Result<ExitCode> {
@@ -121,6 +152,26 @@ fn run_matrix(asked: VmMatrix) -> Result<ExitCode> {
     };
     let same = matrix.run(&packages::cache()?, &huddle()?)?;
     Ok(if same { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn run_schedulers(asked: VmSchedulers) -> Result<ExitCode> {
+    let whole = asked.only.is_empty();
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/schedulers.md");
+    let schedulers = Schedulers {
+        series: asked.kernel,
+        turns: asked.turns,
+        seconds: asked.seconds,
+        only: asked.only,
+        // A part must not replace the whole.
+        output: asked.output.or_else(|| whole.then_some(shipped)),
+    };
+    let with_huddle = schedulers.needs_huddle()?;
+    let mut programs = vec![build(&["--package", "xtask", "--bin", "guest-load"], "guest-load")?];
+    if with_huddle {
+        programs.push(build(&["--package", "huddle", "--features", "live"], "huddle")?);
+    }
+    let complete = schedulers.run(&packages::cache()?, programs)?;
+    Ok(if complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn cpus(list: Option<&str>) -> Result<Vec<usize>> {
@@ -141,18 +192,23 @@ fn shell(command: &[String]) -> String {
     }
 }
 
-/// Builds the release binary and gives its path.
 fn huddle() -> Result<PathBuf> {
+    build(&["--package", "huddle"], "huddle")
+}
+
+/// Builds a release binary, which `what` tells cargo, and gives its path.
+fn build(what: &[&str], name: &str) -> Result<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = Command::new(cargo)
         .current_dir(&root)
-        .args(["build", "--quiet", "--release", "--locked", "--package", "huddle"])
+        .args(["build", "--quiet", "--release", "--locked"])
+        .args(what)
         .status()
         .context("cannot run cargo")?;
     if !built.success() {
-        bail!("huddle does not build");
+        bail!("{name} does not build");
     }
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    Ok(target.join("release/huddle"))
+    Ok(target.join("release").join(name))
 }

@@ -232,7 +232,8 @@ impl Matrix {
     }
 }
 
-fn write_whole(path: &Path, content: &[u8]) -> Result<()> {
+/// Writes a file whole or not at all.
+pub(crate) fn write_whole(path: &Path, content: &[u8]) -> Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut file = tempfile::Builder::new().permissions(Permissions::from_mode(0o644)).tempfile_in(folder)?;
     std::io::Write::write_all(&mut file, content)?;

@@ -24,6 +24,8 @@ pub struct QueueProfile {
     pub nr_latency: u32,
     /// `sched_migration_cost`, ns, not scaled.
     pub migration_cost_ns: u64,
+    /// A task that goes to sleep while it is not eligible stays queued until it is (DELAY_DEQUEUE, EEVDF of 6.12 on).
+    pub delay_dequeue: bool,
 }
 
 /// The fair queue's algorithm.
@@ -34,6 +36,9 @@ pub enum QueueKind {
     Cfs,
     /// v6.6 on.
     Eevdf,
+    /// Huddle's own scheduler under sched_ext: a queue by virtual time for each cluster, one by arrival for each CPU. Its
+    /// numbers are the scheduler's own, not a release's, and no fair task is left to balance.
+    ClusterDsq,
 }
 
 /// When a wake-up goes to the wakee's CPU by interrupt instead of through its remote lock (spec 3.9).

@@ -1,4 +1,4 @@
-//! Load balancing of 5.9 … 5.16: periodic, for idle CPUs whose tick is stopped (nohz), and when a CPU is about to idle; with
+//! Load balancing of 5.9 … 6.11: periodic, for idle CPUs whose tick is stopped (nohz), and when a CPU is about to idle; with
 //! active balance (spec 5; `kernel/sched/fair.c`).
 
 use huddle_domains::{Domain, DomainId, Flags, GroupId, NumaImbalance};
@@ -188,6 +188,10 @@ impl<O: Observer> Sim<'_, O> {
     /// `newidle_balance`: the CPU has nothing to run. Returns the time spent; what was pulled is queued.
     pub(crate) fn newidle_balance(&mut self, c: usize) -> u64 {
         let tree = self.setup.tree;
+        let bails = self.setup.kernel.balance.newidle_bails_on_pending;
+        if bails && !self.cpus[c].wake_list.is_empty() {
+            return 0;
+        }
         self.cpus[c].idle_stamp = self.now.max(1);
         let Some(lowest) = tree.base[c] else {
             return 0;
@@ -350,7 +354,8 @@ impl<O: Observer> Sim<'_, O> {
         }
     }
 
-    /// `should_we_balance`: one CPU of the local group does the work.
+    /// `should_we_balance`: one CPU of the local group does the work, the first idle one. From 6.6 on the first whose core idles as
+    /// a whole goes before it.
     fn should_balance(&self, c: usize, domain: &Domain, idle: Idle) -> bool {
         if idle == Idle::Newly {
             let pending = self.cpus[c].nr_running > 0 || !self.cpus[c].wake_list.is_empty();
@@ -359,8 +364,10 @@ impl<O: Observer> Sim<'_, O> {
         let tree = self.setup.tree;
         let list = &tree.group_lists[domain.group_list as usize];
         let mask = tree.span(tree.group(list[domain.first_group as usize]).balance_mask);
-        let elected = mask.iter().find(|&cpu| self.idle.contains(cpu)).or_else(|| mask.first());
-        elected == Some(CpuId::from(c))
+        let idle = |cpu: &CpuId| self.idle.contains(*cpu);
+        let whole_core_idle = |cpu: &CpuId| idle(cpu) && tree.span(tree.smt[cpu.index()]).is_subset(&self.idle);
+        let elected = if self.setup.kernel.balance.smt_balance { mask.iter().find(whole_core_idle) } else { None };
+        elected.or_else(|| mask.iter().find(idle)).or_else(|| mask.first()) == Some(CpuId::from(c))
     }
 
     /// `find_busiest_group` and `find_busiest_queue`.
@@ -374,7 +381,7 @@ impl<O: Observer> Sim<'_, O> {
         let mut overload = false;
         let groups: Vec<GroupId> = tree.groups_of(id).collect();
         for group in groups {
-            let stats = self.group_stats(group, Some(cpus), pct, None, idle != Idle::Newly);
+            let mut stats = self.group_stats(group, Some(cpus), pct, None, idle != Idle::Newly);
             total_load += stats.load;
             total_capacity += stats.capacity;
             total_util += stats.util;
@@ -382,7 +389,12 @@ impl<O: Observer> Sim<'_, O> {
             overload |= stats.nr > 1 && span.iter().any(|cpu| self.cpus[cpu.index()].nr_running > 1);
             if span.contains(CpuId::from(c)) {
                 local = Some(stats);
-            } else if self.busier(&stats, busiest.as_ref()) {
+                continue;
+            }
+            if idle != Idle::Busy && self.crowds_a_core(&stats) {
+                stats.kind = stats.kind.max(GroupKind::SmtBalance);
+            }
+            if self.busier(&stats, busiest.as_ref()) {
                 busiest = Some(stats);
             }
         }
@@ -392,7 +404,10 @@ impl<O: Observer> Sim<'_, O> {
         self.update_scan_budget(c, domain, idle, total_util);
         let (mut local, busiest) = (local?, busiest?);
         let average = total_load * 1024 / total_capacity.max(1);
-        let prefer_sibling = domain.child.is_some_and(|child| tree.domain(child).flags.has(Flags::PREFER_SIBLING));
+        let prefer_sibling = match self.setup.kernel.balance.sibling_by_cores {
+            true => tree.group(busiest.group).flags.has(Flags::PREFER_SIBLING),
+            false => domain.child.is_some_and(|child| tree.domain(child).flags.has(Flags::PREFER_SIBLING)),
+        };
         if !self.worth_it(&local, &busiest, average, pct, prefer_sibling, idle) {
             return None;
         }
@@ -437,10 +452,51 @@ impl<O: Observer> Sim<'_, O> {
             return stats.kind > best.kind;
         }
         match stats.kind {
-            GroupKind::Overloaded | GroupKind::FullyBusy => stats.avg_load > best.avg_load,
+            GroupKind::Overloaded => stats.avg_load > best.avg_load,
             GroupKind::Imbalanced => false,
-            GroupKind::HasSpare => stats.idle < best.idle || (stats.idle == best.idle && stats.nr > best.nr),
+            GroupKind::SmtBalance if stats.idle > 0 || best.idle > 0 => self.less_spare(stats, best),
+            GroupKind::SmtBalance | GroupKind::FullyBusy if !self.setup.kernel.balance.smt_balance => {
+                stats.avg_load > best.avg_load
+            }
+            // Of equal groups the last, but none in place of the threads of a core.
+            GroupKind::SmtBalance | GroupKind::FullyBusy => {
+                stats.avg_load > best.avg_load || (stats.avg_load == best.avg_load && !self.is_core(best))
+            }
+            GroupKind::HasSpare => self.less_spare(stats, best),
         }
+    }
+
+    /// Which of two groups with idle CPUs is the busier. From 6.6 on a group of other than threads goes before the threads of a core,
+    /// unless these are more than one task.
+    fn less_spare(&self, stats: &GroupStats, best: &GroupStats) -> bool {
+        if self.setup.kernel.balance.smt_balance && self.is_core(stats) != self.is_core(best) {
+            return !self.is_core(stats) || stats.nr > 1;
+        }
+        stats.idle < best.idle || (stats.idle == best.idle && stats.nr > best.nr)
+    }
+
+    /// The group is the threads of one core.
+    fn is_core(&self, stats: &GroupStats) -> bool {
+        self.setup.tree.group(stats.group).flags.has(Flags::SHARE_CPUCAPACITY)
+    }
+
+    /// `smt_balance` (6.6 on): a core whose threads have several tasks, for an idle CPU to relieve.
+    fn crowds_a_core(&self, stats: &GroupStats) -> bool {
+        self.setup.kernel.balance.smt_balance && stats.nr > 1 && self.is_core(stats)
+    }
+
+    /// `sibling_imbalance`: tasks that the busiest group has more than the local one. From 6.6 on only an idle CPU asks, and tasks
+    /// are counted by core.
+    fn sibling_imbalance(&self, local: &GroupStats, busiest: &GroupStats, idle: Idle) -> u64 {
+        let (busiest_nr, local_nr) = (u64::from(busiest.nr), u64::from(local.nr));
+        if !self.setup.kernel.balance.sibling_by_cores {
+            return busiest_nr.saturating_sub(local_nr);
+        }
+        if idle == Idle::Busy {
+            return 0;
+        }
+        let cores = |stats: &GroupStats| u64::from(self.setup.tree.group(stats.group).cores);
+        imbalance_by_cores((busiest_nr, cores(busiest)), (local_nr, cores(local)))
     }
 
     /// The decisions of `find_busiest_group`.
@@ -467,12 +523,15 @@ impl<O: Observer> Sim<'_, O> {
                 return false;
             }
         }
-        if prefer_sibling && local.kind == GroupKind::HasSpare && busiest.nr > local.nr + 1 {
+        if prefer_sibling && local.kind == GroupKind::HasSpare && self.sibling_imbalance(local, busiest, idle) > 1 {
             return true;
         }
         if busiest.kind != GroupKind::Overloaded {
             if idle == Idle::Busy {
                 return false;
+            }
+            if busiest.kind == GroupKind::SmtBalance && self.is_core(local) != self.is_core(busiest) {
+                return true;
             }
             if busiest.weight > 1 && local.idle <= busiest.idle + 1 {
                 return false;
@@ -494,7 +553,7 @@ impl<O: Observer> Sim<'_, O> {
         prefer_sibling: bool,
         idle: Idle,
     ) -> Imbalance {
-        if busiest.kind == GroupKind::Imbalanced {
+        if matches!(busiest.kind, GroupKind::SmtBalance | GroupKind::Imbalanced) {
             return Imbalance::Tasks(1);
         }
         if local.kind == GroupKind::HasSpare {
@@ -506,7 +565,7 @@ impl<O: Observer> Sim<'_, O> {
                 };
             }
             let difference = if busiest.weight == 1 || prefer_sibling {
-                u64::from(busiest.nr.saturating_sub(local.nr))
+                self.sibling_imbalance(local, busiest, idle)
             } else {
                 u64::from(local.idle.saturating_sub(busiest.idle))
             };
@@ -701,8 +760,20 @@ impl<O: Observer> Sim<'_, O> {
     }
 }
 
+/// Tasks that a group of `busiest.1` cores and `busiest.0` tasks has more than one of `local`, per core if they differ in cores;
+/// two when the local group is empty and the other has several.
+fn imbalance_by_cores(busiest: (u64, u64), local: (u64, u64)) -> u64 {
+    if busiest.1 == local.1 {
+        return busiest.0.saturating_sub(local.0);
+    }
+    let cores = local.1 + busiest.1;
+    let difference = (local.1 * busiest.0).saturating_sub(busiest.1 * local.0);
+    let rounded = (2 * difference + cores) / cores;
+    if rounded <= 1 && local.0 == 0 && busiest.0 > 1 { 2 } else { rounded }
+}
+
 /// Scan budget of an LLC of `weight` CPUs whose utilisations sum to `util` (spec 3.8).
-fn scan_budget(util: u64, weight: u64, pct: u64) -> u32 {
+pub(crate) fn scan_budget(util: u64, weight: u64, pct: u64) -> u32 {
     let x = util / weight.max(1);
     let used = (x * x * pct * pct / (10_000 * 1024)).min(1024);
     ((1024 - used) * weight / 1024) as u32
@@ -710,7 +781,216 @@ fn scan_budget(util: u64, weight: u64, pct: u64) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use huddle_domains::Kernel;
+    use huddle_machine::Machine;
+
     use super::*;
+    use crate::Unobserved;
+    use crate::testing::still;
+
+    fn xeon() -> Machine {
+        Machine::load("xeon-2s44c88t").unwrap()
+    }
+
+    /// The first domain of a CPU with that name.
+    fn domain(sim: &Sim<Unobserved>, cpu: u32, name: &str) -> DomainId {
+        let tree = sim.setup.tree;
+        tree.chain(CpuId(cpu)).find(|&id| tree.domain(id).name == name).unwrap()
+    }
+
+    /// Which of these CPUs is elected to balance for the idle ones of its group at a level.
+    fn elected(sim: &Sim<Unobserved>, cpus: &[u32], name: &str) -> Vec<u32> {
+        let elects = |&cpu: &u32| {
+            let id = domain(sim, cpu, name);
+            sim.should_balance(cpu as usize, sim.setup.tree.domain(id), Idle::Tickless)
+        };
+        cpus.iter().copied().filter(elects).collect()
+    }
+
+    fn occupy(sim: &mut Sim<Unobserved>, cpus: &[u32]) {
+        for &cpu in cpus {
+            sim.idle.remove(CpuId(cpu));
+            sim.cpus[cpu as usize].nr_running = 1;
+        }
+    }
+
+    #[test]
+    fn imbalance_by_cores_is_the_difference_only_where_cores_are_as_many() {
+        // (tasks, cores) of the busiest and the local group. Of groups with 4 and 1 cores, per 5 cores and rounded:
+        // (2 × (4 × 2 - 1 × 3) + 5) / 5 = 3; the other way round (2 × (1 × 2 - 4 × 0) + 5) / 5 = 1, but the local is empty.
+        for (busiest, local, wanted) in [
+            ((4, 4), (2, 4), 2),
+            ((2, 4), (3, 4), 0),
+            ((2, 1), (3, 4), 3),
+            ((2, 1), (4, 4), 2),
+            ((2, 4), (0, 1), 2),
+            ((1, 4), (0, 1), 1),
+            ((4, 4), (1, 1), 1),
+            ((8, 4), (1, 1), 2),
+        ] {
+            assert_eq!(imbalance_by_cores(busiest, local), wanted, "{busiest:?} {local:?}");
+        }
+    }
+
+    #[test]
+    fn xeon_a_cpu_whose_core_idles_balances_between_packages_before_one_beside_a_busy_thread() {
+        // Package 0 has the even CPUs; 0 and 44, 2 and 46 are threads of a core. 0 is idle, its sibling is not.
+        still(
+            (&xeon(), "linux-6.7"),
+            (0, 0),
+            |_| (),
+            |sim| {
+                occupy(sim, &[44]);
+                assert_eq!(elected(sim, &[0, 2, 4, 46], "NUMA"), [2]);
+                // Once no core idles as a whole, the first idle thread is.
+                let seconds: Vec<u32> = (44..88).filter(|cpu| cpu % 2 == 0).collect();
+                occupy(sim, &seconds);
+                assert_eq!(elected(sim, &[0, 2, 4, 46], "NUMA"), [0]);
+            },
+        );
+    }
+
+    #[test]
+    fn xeon_before_6_6_the_first_idle_cpu_balances_whatever_its_core_does() {
+        still((&xeon(), "linux-6.7"), (0, 0), before_6_6, |sim| {
+            occupy(sim, &[44]);
+            assert_eq!(elected(sim, &[0, 2, 4, 46], "NUMA"), [0]);
+        });
+    }
+
+    /// An Alder Lake whose CPUs are equal: P cores 0-1, 2-3, 4-5 and 6-7, modules 8-11 and 12-15, all groups of one LLC.
+    fn equal_hybrid() -> Machine {
+        let mut machine = Machine::load("alder-lake").unwrap();
+        machine.topology.capacity.fill(1024);
+        machine
+    }
+
+    /// What a CPU finds in its LLC: the source, and how many tasks to move.
+    fn found(sim: &mut Sim<Unobserved>, dst: u32, idle: Idle) -> Option<(usize, u64)> {
+        let (id, cpus) = (domain(sim, dst, "MC"), sim.setup.tree.online.clone());
+        let attempt = sim.find_work(dst as usize, dst as usize, id, idle, &cpus)?;
+        Some((attempt.src, attempt.imbalance.amount()))
+    }
+
+    fn before_6_6(kernel: &mut Kernel) {
+        (kernel.balance.smt_balance, kernel.balance.sibling_by_cores) = (false, false);
+    }
+
+    #[test]
+    fn hybrid_the_last_idle_cpu_of_a_module_relieves_a_core_with_two_tasks_from_6_6_on() {
+        // Two tasks on one core, three on four: (2 × (4 × 2 - 1 × 3) + 5) / 5 = 3. Before, the module had the more tasks.
+        let busy = [0, 1, 8, 9, 10, 12, 13, 14, 15];
+        still(
+            (&equal_hybrid(), "linux-6.7"),
+            (0, 0),
+            |_| (),
+            |sim| {
+                occupy(sim, &busy);
+                assert_eq!(found(sim, 11, Idle::Tickless), Some((0, 1)));
+                assert_eq!(found(sim, 11, Idle::Newly), Some((0, 1)));
+                assert_eq!(found(sim, 10, Idle::Busy), None);
+            },
+        );
+        still((&equal_hybrid(), "linux-6.7"), (0, 0), before_6_6, |sim| {
+            occupy(sim, &busy);
+            assert_eq!(found(sim, 11, Idle::Tickless), None);
+        });
+    }
+
+    #[test]
+    fn hybrid_a_module_of_two_tasks_is_busier_than_a_core_of_one_from_6_6_on() {
+        // The core has the fewer idle CPUs, but its one task keeps its CPU's neighbour company.
+        let busy = [2, 12, 15];
+        still(
+            (&equal_hybrid(), "linux-6.7"),
+            (0, 0),
+            |_| (),
+            |sim| {
+                occupy(sim, &busy);
+                assert_eq!(found(sim, 8, Idle::Tickless), Some((12, 1)));
+            },
+        );
+        still((&equal_hybrid(), "linux-6.7"), (0, 0), before_6_6, |sim| {
+            occupy(sim, &busy);
+            assert_eq!(found(sim, 8, Idle::Tickless), None);
+        });
+    }
+
+    #[test]
+    fn hybrid_a_core_with_two_tasks_is_relieved_before_a_module_with_three_and_of_one_task_only() {
+        // By cores an empty module would be due four of the core's tasks, halved, and between modules one of three.
+        still(
+            (&equal_hybrid(), "linux-6.7"),
+            (0, 0),
+            |_| (),
+            |sim| {
+                occupy(sim, &[0, 1, 12, 13, 15]);
+                assert_eq!(found(sim, 8, Idle::Tickless), Some((0, 1)));
+            },
+        );
+    }
+
+    #[test]
+    fn hybrid_a_core_with_two_tasks_is_relieved_by_the_idle_cpu_of_a_module_with_six() {
+        // (2 × (4 × 2 - 1 × 6) + 5) / 5 = 1: even by cores, and the module has no more idle CPUs than one.
+        still(
+            (&equal_hybrid(), "linux-6.7"),
+            (0, 0),
+            |_| (),
+            |sim| {
+                occupy(sim, &[0, 1, 8, 9, 10, 12, 13, 14, 15]);
+                (8..11).for_each(|cpu| sim.cpus[cpu].nr_running = 2);
+                assert_eq!(found(sim, 11, Idle::Tickless), Some((0, 1)));
+            },
+        );
+    }
+
+    #[test]
+    fn jacobsville_a_cluster_with_few_idle_cpus_less_still_takes_of_the_tasks_it_has_less() {
+        // Four tasks on two CPUs against one: 4 - 1, halved. By idle CPUs, 2 against 3, there would be nothing to do.
+        let machine = Machine::load("jacobsville").unwrap();
+        still(
+            (&machine, "linux-6.7"),
+            (0, 0),
+            |_| (),
+            |sim| {
+                occupy(sim, &[0, 1, 4]);
+                (0..2).for_each(|cpu| sim.cpus[cpu].nr_running = 2);
+                assert_eq!(found(sim, 5, Idle::Tickless), Some((0, 1)));
+            },
+        );
+    }
+
+    #[test]
+    fn jacobsville_of_two_full_clusters_the_last_is_the_busiest_from_6_6_on() {
+        let full = |sim: &mut Sim<Unobserved>| {
+            occupy(sim, &[4, 5, 6, 7, 8, 9, 10, 11]);
+            (4..12).for_each(|cpu| sim.cpus[cpu].pelt.util_avg = 1024);
+            found(sim, 0, Idle::Tickless)
+        };
+        let machine = Machine::load("jacobsville").unwrap();
+        still((&machine, "linux-6.7"), (0, 0), |_| (), |sim| assert_eq!(full(sim), Some((8, 2))));
+        still((&machine, "linux-6.7"), (0, 0), before_6_6, |sim| assert_eq!(full(sim), Some((4, 2))));
+    }
+
+    #[test]
+    fn xeon_a_core_with_two_tasks_keeps_them_when_a_thread_of_a_core_with_one_idles() {
+        // Two against one: no imbalance between groups of one core each.
+        still(
+            (&xeon(), "linux-6.7"),
+            (0, 0),
+            |_| (),
+            |sim| {
+                let but_one: Vec<u32> = (0..88).filter(|&cpu| cpu != 44).collect();
+                occupy(sim, &but_one);
+                assert_eq!(found(sim, 44, Idle::Tickless), None);
+                // Both threads idle: two against none.
+                sim.idle.insert(CpuId(0));
+                sim.cpus[0].nr_running = 0;
+                assert_eq!(found(sim, 0, Idle::Tickless), Some((2, 1)));
+            },
+        );
+    }
 
     #[test]
     fn scan_budgets_of_the_specification() {

@@ -1,5 +1,5 @@
 //! Statistics of sched groups and the slow path that fork and exec take (spec 4 and 5.3; `find_idlest_group`,
-//! `group_classify`, `kernel/sched/fair.c` 5.9 … 5.16).
+//! `group_classify`, `kernel/sched/fair.c` 5.9 … 6.11).
 
 use huddle_domains::{Domain, DomainId, Flags, GroupId, NumaImbalance, SpanId};
 use huddle_machine::{CpuId, CpuSet};
@@ -15,6 +15,8 @@ use crate::state::{NONE, Run};
 pub(crate) enum GroupKind {
     HasSpare,
     FullyBusy,
+    /// Several tasks on the threads of a core (6.6 on; only for an idle CPU that balances).
+    SmtBalance,
     Imbalanced,
     Overloaded,
 }
@@ -118,6 +120,9 @@ impl<O: Observer> Sim<'_, O> {
 
     /// `wake_up_new_task`: the child of the task on `c` gets a CPU and joins its queue.
     pub(crate) fn fork(&mut self, c: usize, parent: usize, child: usize) {
+        if self.tuning.dsq {
+            return self.fork_under_scheduler(c, child);
+        }
         self.tasks[child].cpu = c as u32;
         self.tasks[child].recent = c as u32;
         self.tasks[child].run = Run::Waking;
@@ -142,6 +147,9 @@ impl<O: Observer> Sim<'_, O> {
 
     /// `sched_exec`: the running task may move, its caches being worthless now. True when it has left the CPU.
     pub(crate) fn exec(&mut self, c: usize, t: usize) -> bool {
+        if self.tuning.dsq {
+            return self.exec_under_scheduler(c, t);
+        }
         let cpu = self.slow_path(t, c, Flags::BALANCE_EXEC);
         if cpu == c || self.cpus[c].push_to != NONE {
             return false;
@@ -238,7 +246,7 @@ impl<O: Observer> Sim<'_, O> {
                 Some(best) if stats.kind != best.kind => stats.kind < best.kind,
                 Some(best) => match stats.kind {
                     GroupKind::Overloaded | GroupKind::FullyBusy => stats.avg_load < best.avg_load,
-                    GroupKind::Imbalanced => false,
+                    GroupKind::SmtBalance | GroupKind::Imbalanced => false,
                     GroupKind::HasSpare => {
                         stats.idle > best.idle || (stats.idle == best.idle && stats.util < best.util)
                     }
@@ -262,20 +270,24 @@ impl<O: Observer> Sim<'_, O> {
                     || idlest.avg_load >= local.avg_load + margin
                     || 100 * local.avg_load <= pct * idlest.avg_load
             }
-            GroupKind::Imbalanced => true,
-            GroupKind::HasSpare => (numa && self.numa_keeps(&local, &idlest, domain)) || local.idle >= idlest.idle,
+            GroupKind::SmtBalance | GroupKind::Imbalanced => true,
+            GroupKind::HasSpare => {
+                (numa && self.numa_keeps(&local, &idlest, domain, affinity)) || local.idle >= idlest.idle
+            }
         };
         (!stay).then_some(idlest.group)
     }
 
     /// Whether fork stays on its node although another has more idle CPUs.
-    fn numa_keeps(&self, local: &GroupStats, idlest: &GroupStats, domain: &Domain) -> bool {
+    fn numa_keeps(&self, local: &GroupStats, idlest: &GroupStats, domain: &Domain, affinity: &CpuSet) -> bool {
         match self.setup.kernel.balance.numa {
             NumaImbalance::AnyIdle => local.idle > 0,
             NumaImbalance::Quarter => local.nr < domain.weight / 4,
             NumaImbalance::ImbNumaNr => {
                 let imbalance = u64::from(local.idle.abs_diff(idlest.idle));
-                adjust_numa_imbalance(imbalance, local.nr + 1, domain.imb_numa_nr) == 0
+                let span = self.span(self.setup.tree.group(local.group).span);
+                let usable = span.iter().filter(|&cpu| affinity.contains(cpu)).count() as u32;
+                adjust_numa_imbalance(imbalance, local.nr + 1, domain.imb_numa_nr.min(usable)) == 0
             }
         }
     }
@@ -321,5 +333,40 @@ pub(crate) fn adjust_numa_imbalance(imbalance: u64, running: u32, imb_numa_nr: u
         0
     } else {
         imbalance
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use huddle_machine::Machine;
+
+    use super::*;
+    use crate::testing::still;
+
+    #[test]
+    fn xeon_a_fork_leaves_a_package_that_has_fewer_cpus_for_it_than_imbalance_is_allowed() {
+        // One of two CPUs idle here, three there: an imbalance of 2 is kept while at most `imb_numa_nr` tasks run, 2 with this one.
+        let machine = Machine::load("xeon-2s44c88t").unwrap();
+        still(
+            (&machine, "linux-6.7"),
+            (0, 0),
+            |_| (),
+            |sim| {
+                let tree = sim.setup.tree;
+                let id = tree.chain(CpuId(0)).last().unwrap();
+                let domain = tree.domain(id);
+                assert!(domain.flags.has(Flags::NUMA) && domain.imb_numa_nr >= 2, "{domain:?}");
+                let groups: Vec<GroupId> = tree.groups_of(id).collect();
+                let stats = |sim: &mut Sim<_>, group, nr, idle| GroupStats {
+                    nr,
+                    idle,
+                    ..sim.group_stats(group, None, 125, None, false)
+                };
+                let (local, other) = (stats(sim, groups[0], 1, 1), stats(sim, groups[1], 0, 3));
+                let few = |cpus: &[usize]| CpuSet::from_cpus(88, cpus.iter().copied());
+                assert!(sim.numa_keeps(&local, &other, domain, &few(&[0, 2, 1, 3, 5])));
+                assert!(!sim.numa_keeps(&local, &other, domain, &few(&[0, 1, 3, 5])));
+            },
+        );
     }
 }

@@ -138,7 +138,9 @@ impl<O: Observer> Sim<'_, O> {
             self.update_curr(c);
             self.tick_preempt(c);
         }
-        self.balance_tick(c);
+        if !self.tuning.dsq {
+            self.balance_tick(c);
+        }
         self.preempt_if_asked(c);
     }
 

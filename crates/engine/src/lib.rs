@@ -1,8 +1,10 @@
-//! Discrete-event simulator of the fair scheduling class: run queues, wake-ups, fork placement, load balancing, and the
-//! costs of DESIGN §4 under them.
+//! Discrete-event simulator of the fair scheduling class, and of Huddle's own scheduler in its place: run queues, wake-ups,
+//! fork placement, load balancing, and the costs of DESIGN §4 under them.
 
 mod balance;
 mod costs;
+mod dsq;
+mod eevdf;
 mod groups;
 mod heap;
 mod interrupt;
@@ -15,6 +17,8 @@ mod sched;
 mod script;
 mod sim;
 mod state;
+#[cfg(test)]
+mod testing;
 mod wake;
 
 use huddle_domains::{DomainTree, Kernel};

@@ -1,6 +1,8 @@
-//! The fair queue of 5.9 and 5.10 (CFS, `kernel/sched/fair.c`; spec 6.2) and the averages that go with it.
+//! The fair queue (`kernel/sched/fair.c`): joining, leaving, running, and the averages that go with it; CFS's own rules, those
+//! of 5.9 and 5.10 (spec 6.2). Those of EEVDF are in `eevdf.rs`.
 
 use crate::Observer;
+use crate::eevdf::moment;
 use crate::pelt::Activity;
 use crate::report::Cause;
 use crate::sim::{NICE_0, Sim};
@@ -8,13 +10,13 @@ use crate::state::{NONE, Run};
 
 /// `calc_delta_fair`: nanoseconds in the virtual time of a weight.
 #[inline]
-fn delta_fair(ns: u64, weight: u64) -> u64 {
+pub(crate) fn delta_fair(ns: u64, weight: u64) -> u64 {
     if weight == NICE_0 { ns } else { (u128::from(ns) * u128::from(NICE_0) / u128::from(weight)) as u64 }
 }
 
 /// Whether `a` is before `b` in wrapping virtual time.
 #[inline]
-fn before(a: u64, b: u64) -> bool {
+pub(crate) fn before(a: u64, b: u64) -> bool {
     (a.wrapping_sub(b) as i64) < 0
 }
 
@@ -63,11 +65,22 @@ impl<O: Observer> Sim<'_, O> {
         let ran = self.now.saturating_sub(task.exec_start);
         task.exec_start = self.now;
         task.sum_exec += ran;
-        task.vruntime = task.vruntime.wrapping_add(delta_fair(ran, task.weight));
+        let virtual_ns = delta_fair(ran, task.weight);
+        if self.tuning.dsq {
+            return self.dsq.charge(t as usize, ran, virtual_ns);
+        }
+        task.vruntime = task.vruntime.wrapping_add(virtual_ns);
+        if self.tuning.eevdf {
+            return self.renew_deadline(c, t as usize);
+        }
         self.update_min_vruntime(c);
     }
 
+    /// Where sleepers and new tasks are placed by. EEVDF places by its mean.
     fn update_min_vruntime(&mut self, c: usize) {
+        if self.tuning.eevdf {
+            return;
+        }
         let cpu = &self.cpus[c];
         let curr = (cpu.curr != NONE && self.tasks[cpu.curr as usize].run == Run::Running)
             .then(|| self.tasks[cpu.curr as usize].vruntime);
@@ -94,13 +107,17 @@ impl<O: Observer> Sim<'_, O> {
         period * weight / load.max(1)
     }
 
-    /// `check_preempt_tick`.
+    /// `check_preempt_tick`; under EEVDF slices end wherever time is accounted.
     pub(crate) fn tick_preempt(&mut self, c: usize) {
         self.update_queue(c);
         let t = self.cpus[c].curr as usize;
         self.update_task(t);
+        if self.tuning.dsq {
+            self.cpus[c].need_resched |= self.dsq.slice_is_over(t);
+            return;
+        }
         let cpu = &self.cpus[c];
-        if cpu.nr_running < 2 {
+        if self.tuning.eevdf || cpu.nr_running < 2 {
             return;
         }
         let task = &self.tasks[t];
@@ -133,6 +150,9 @@ impl<O: Observer> Sim<'_, O> {
     pub(crate) fn preempts(&mut self, c: usize, p: usize) -> bool {
         self.update_curr(c);
         let curr = self.cpus[c].curr;
+        if self.tuning.eevdf {
+            return self.earliest(c, curr) == p as u32;
+        }
         let (running, woken) = (&self.tasks[curr as usize], &self.tasks[p]);
         if self.ahead(running.vruntime, woken.vruntime, woken.weight) < 1 {
             return false;
@@ -155,8 +175,12 @@ impl<O: Observer> Sim<'_, O> {
         }
     }
 
-    /// `pick_next_entity`: the leftmost task, or a buddy that is not too far behind it.
-    pub(crate) fn pick(&mut self, c: usize) -> u32 {
+    /// `pick_next_entity`: the leftmost task, or a buddy that is not too far behind it. `prev` ran last, or [`NONE`].
+    pub(crate) fn pick(&mut self, c: usize, prev: u32) -> u32 {
+        if self.tuning.eevdf {
+            let contender = prev != NONE && self.tasks[prev as usize].run == Run::Queued;
+            return self.earliest(c, if contender { prev } else { NONE });
+        }
         let cpu = &self.cpus[c];
         let Some(&(left, leftmost)) = cpu.queue.last() else {
             return NONE;
@@ -197,6 +221,9 @@ impl<O: Observer> Sim<'_, O> {
 
     /// `put_prev_entity` of a task that can still run.
     pub(crate) fn put_back(&mut self, c: usize, t: usize) {
+        if self.tuning.dsq {
+            return self.keep(c, t);
+        }
         self.update_queue(c);
         self.update_task(t);
         self.tasks[t].run = Run::Queued;
@@ -210,9 +237,12 @@ impl<O: Observer> Sim<'_, O> {
         self.update_task(t);
         self.tasks[t].run = asleep;
         self.clear_buddies(c, t as u32);
+        if self.tuning.eevdf {
+            self.keep_lag(c, t);
+        }
         self.forget_load(c, t);
         self.estimate_util(t);
-        if asleep == Run::Dead {
+        if asleep == Run::Dead && !self.tuning.dsq {
             let pelt = self.tasks[t].pelt;
             self.cpus[c].pelt.detach(&pelt);
         }
@@ -230,7 +260,7 @@ impl<O: Observer> Sim<'_, O> {
         }
     }
 
-    fn forget_load(&mut self, c: usize, t: usize) {
+    pub(crate) fn forget_load(&mut self, c: usize, t: usize) {
         let (weight, util_est) = (self.tasks[t].weight, self.tasks[t].util_est);
         let cpu = &mut self.cpus[c];
         cpu.nr_running -= 1;
@@ -240,30 +270,43 @@ impl<O: Observer> Sim<'_, O> {
 
     // ---- the tree --------------------------------------------------------------------------------------------------------
 
-    /// Equal virtual times keep the order of arrival.
+    /// Equal keys keep the order of arrival.
     fn insert(&mut self, c: usize, t: usize) {
-        let vruntime = self.tasks[t].vruntime;
-        let queue = &mut self.cpus[c].queue;
-        let at = queue.partition_point(|&(other, _)| before(vruntime, other));
-        queue.insert(at, (vruntime, t as u32));
+        let task = &self.tasks[t];
+        let cpu = &mut self.cpus[c];
+        let key = if self.tuning.eevdf { task.deadline } else { task.vruntime };
+        let at = cpu.queue.partition_point(|&(other, _)| before(key, other));
+        cpu.queue.insert(at, (key, t as u32));
+        if self.tuning.eevdf {
+            cpu.moment += moment(task.weight, task.vruntime);
+        }
     }
 
     fn remove(&mut self, c: usize, t: usize) {
-        let queue = &mut self.cpus[c].queue;
-        if let Some(at) = queue.iter().rposition(|&(_, task)| task == t as u32) {
-            queue.remove(at);
+        let cpu = &mut self.cpus[c];
+        if let Some(at) = cpu.queue.iter().rposition(|&(_, task)| task == t as u32) {
+            cpu.queue.remove(at);
+            if self.tuning.eevdf {
+                let task = &self.tasks[t];
+                cpu.moment -= moment(task.weight, task.vruntime);
+            }
         }
     }
 
     // ---- joining and leaving ---------------------------------------------------------------------------------------------
 
-    /// `enqueue_task_fair` for a task that was asleep, is new, or comes from another queue. A woken task's virtual time is
-    /// pulled forward (`place_entity`): a sleeper gets half a latency of credit.
+    /// `enqueue_task_fair` for a task that was asleep, is new, or comes from another queue. Under CFS a woken task's virtual time
+    /// is pulled forward (`place_entity`): a sleeper gets half a latency of credit. EEVDF places whoever comes.
     pub(crate) fn activate(&mut self, t: usize, c: usize, woken: bool) {
+        if self.tuning.dsq {
+            return self.join_local(t, c);
+        }
         self.update_curr(c);
         self.update_queue(c);
         self.update_task(t);
-        if woken {
+        if self.tuning.eevdf {
+            self.place_by_lag(c, t);
+        } else if woken {
             let credit = self.tuning.latency / 2;
             let placed = self.cpus[c].min_vruntime.wrapping_sub(credit);
             self.tasks[t].vruntime = later(self.tasks[t].vruntime, placed);
@@ -310,6 +353,9 @@ impl<O: Observer> Sim<'_, O> {
         self.update_curr(from);
         self.update_queue(from);
         self.update_task(t);
+        if self.tuning.eevdf {
+            self.keep_lag(from, t);
+        }
         self.remove(from, t);
         self.clear_buddies(from, t as u32);
         self.forget_load(from, t);
@@ -320,9 +366,13 @@ impl<O: Observer> Sim<'_, O> {
         self.activate(t, to, false);
     }
 
-    /// A new task's virtual time: not before its parent's, and a slice late (`task_fork_fair`, `place_entity`).
+    /// A new task's virtual time: not before its parent's, and a slice late (`task_fork_fair`, `place_entity`). Under EEVDF of 6.6
+    /// to 6.11 what fork does here (half a first slice) is lost when the task is queued, which places it again, without lag.
     pub(crate) fn place_child(&mut self, c: usize, parent: usize, child: usize) {
         self.update_curr(c);
+        if self.tuning.eevdf {
+            return;
+        }
         let (weight, vruntime) = (self.tasks[child].weight, self.tasks[parent].vruntime);
         let cpu = &self.cpus[c];
         let slice = self.slice(cpu.nr_running + 1, weight, cpu.load + weight);

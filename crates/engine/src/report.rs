@@ -85,17 +85,19 @@ pub enum Cause {
     NewIdle,
     /// Pulled by periodic or nohz balancing.
     Periodic,
-    /// Pushed while running.
+    /// Pushed while running, or moved on at the end of a slice.
     Active,
+    /// Taken from the queue of a cluster, its own or another, by a CPU with nothing to run (sched_ext).
+    Queue,
 }
 
 impl Cause {
     /// Number of causes.
-    pub const COUNT: usize = 6;
+    pub const COUNT: usize = 7;
 
     /// All of them, in order.
     pub const ALL: [Cause; Cause::COUNT] =
-        [Cause::WakeUp, Cause::Fork, Cause::Exec, Cause::NewIdle, Cause::Periodic, Cause::Active];
+        [Cause::WakeUp, Cause::Fork, Cause::Exec, Cause::NewIdle, Cause::Periodic, Cause::Active, Cause::Queue];
 
     /// The word used in tables and JSON.
     pub fn name(self) -> &'static str {
@@ -106,6 +108,7 @@ impl Cause {
             Cause::NewIdle => "new-idle",
             Cause::Periodic => "periodic",
             Cause::Active => "active",
+            Cause::Queue => "queue",
         }
     }
 }

@@ -28,17 +28,26 @@ impl<O: Observer> Sim<'_, O> {
         // The stopper comes before all: it runs as if idle, then this is called again.
         let mut next = NONE;
         if self.cpus[c].push_to == NONE {
-            if self.cpus[c].nr_running == 0 {
-                balance += self.newidle_balance(c);
+            if self.tuning.dsq {
+                let (task, ns) = self.next_task(c);
+                (next, balance) = (task, balance + ns);
+            } else {
+                if self.cpus[c].nr_running == 0 {
+                    balance += self.newidle_balance(c);
+                }
+                next = self.pick(c, prev);
             }
-            next = self.pick(c);
         }
         let mut ns = if prev == NONE { 0 } else { self.costs.switch_out };
         if next != NONE {
             self.check_next(c, prev, next);
+            if self.tuning.dsq && next != prev {
+                self.begin_running(c, next as usize);
+            }
             self.set_next(c, next as usize);
             if next != prev {
                 ns += self.costs.switch_in;
+                self.tasks[next as usize].protected = true;
             }
         }
         if next != prev {
@@ -53,6 +62,9 @@ impl<O: Observer> Sim<'_, O> {
         cpu.portions.push(Mechanism::Balance, balance);
         cpu.accounted = self.now;
         self.heap.set(c, self.now + (ns + balance).max(1));
+        if self.tuning.dsq {
+            self.pay_for_queues(c);
+        }
         self.refresh_idle(c);
         if prev != NONE && prev != next && self.tasks[prev as usize].stage == Stage::PipeHold {
             let channel = self.tasks[prev as usize].channel as usize;
@@ -77,13 +89,17 @@ impl<O: Observer> Sim<'_, O> {
         let leaving = std::mem::replace(&mut self.cpus[c].leaving, NONE);
         if leaving != NONE {
             self.tasks[leaving as usize].on_cpu = false;
+            if self.tuning.dsq {
+                self.release_kept(c);
+            }
         }
         if self.cpus[c].push_to != NONE {
             self.push_running(c);
             return self.schedule(c, 0);
         }
         if self.cpus[c].curr == NONE {
-            if self.cpus[c].need_resched || self.cpus[c].nr_running > 0 {
+            let waits = self.tuning.dsq && self.finds_waiting(c);
+            if self.cpus[c].need_resched || self.cpus[c].nr_running > 0 || waits {
                 return self.schedule(c, 0);
             }
             return self.enter_idle(c);
@@ -104,6 +120,9 @@ impl<O: Observer> Sim<'_, O> {
     }
 
     pub(crate) fn enter_idle(&mut self, c: usize) {
+        if self.tuning.dsq {
+            self.idle_under_scheduler(c);
+        }
         let cpu = &mut self.cpus[c];
         cpu.phase = Phase::Idle;
         cpu.mechanism = Mechanism::Idle;
@@ -139,10 +158,17 @@ impl<O: Observer> Sim<'_, O> {
     pub(crate) fn refresh_idle(&mut self, c: usize) {
         let cpu = &self.cpus[c];
         let settled = cpu.phase != Phase::Switching;
-        let idle = settled && cpu.curr == NONE && cpu.nr_running == 0 && cpu.wake_list.is_empty();
+        let mut idle = settled && cpu.curr == NONE && cpu.nr_running == 0 && cpu.wake_list.is_empty();
+        if self.tuning.dsq {
+            idle &= !self.dsq.is_claimed(c);
+        }
         let bit = 1u64 << (c % 64);
         let word = &mut self.idle.words_mut()[c / 64];
-        if idle { *word |= bit } else { *word &= !bit }
+        let was = *word;
+        *word = if idle { was | bit } else { was & !bit };
+        if self.tuning.dsq && *word != was {
+            self.dsq.note_core(&self.idle, self.setup.tree, c);
+        }
     }
 
     /// The current task goes to sleep (or dies) and continues in `stage` when it is woken.
@@ -150,6 +176,9 @@ impl<O: Observer> Sim<'_, O> {
         let t = self.cpus[c].curr as usize;
         self.tasks[t].stage = stage;
         self.update_curr(c);
+        if self.tuning.dsq {
+            self.dsq.note_stop(c, t, true);
+        }
         self.tasks[t].run = run;
         self.dequeue_current(c, t);
         self.schedule(c, 0);

@@ -15,6 +15,7 @@ use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use crate::costs::Costs;
+use crate::dsq::Queues;
 use crate::heap::{EventHeap, NEVER};
 use crate::memory::MemorySystem;
 use crate::pelt::Pelt;
@@ -32,6 +33,10 @@ pub(crate) struct Tuning {
     pub min_granularity: u64,
     pub wakeup_granularity: u64,
     pub nr_latency: u32,
+    /// EEVDF in place of CFS: `min_granularity` is the base slice.
+    pub eevdf: bool,
+    /// Huddle's scheduler in place of the fair class.
+    pub dsq: bool,
     pub migration_cost: u64,
     /// One tick, ns.
     pub jiffy: u64,
@@ -55,9 +60,13 @@ pub(crate) struct Sim<'a, O: Observer> {
     pub costs: Costs,
     pub tuning: Tuning,
     pub now: u64,
+    /// The CPU whose event this is: it sends the interrupts.
+    pub acting: usize,
     pub heap: EventHeap,
     pub cpus: Vec<Cpu>,
     pub tasks: Vec<Task>,
+    /// The scheduler's own queues, where it replaces the fair class.
+    pub dsq: Queues,
     pub pipes: Vec<Pipe>,
     pub gates: Vec<Gate>,
     /// When each wait queue's lock is free again: readers and writers of each pipe.
@@ -119,11 +128,8 @@ impl<'a, O: Observer> Sim<'a, O> {
             }
         }
         let not_simulated = |what| SimError::NotSimulated { kernel: setup.kernel.name.clone(), what };
-        if setup.kernel.queue.kind != QueueKind::Cfs {
-            return Err(not_simulated("the EEVDF queue"));
-        }
-        if setup.kernel.balance.sibling_by_cores {
-            return Err(not_simulated("balancing by cores (6.6 on)"));
+        if setup.kernel.queue.kind == QueueKind::Eevdf && setup.kernel.queue.delay_dequeue {
+            return Err(not_simulated("the delayed dequeue of EEVDF (6.12 on)"));
         }
         // Whatever the kernel makes of it: x86 takes hybrid CPUs for equal.
         let capacity = &setup.machine.topology.capacity;
@@ -140,6 +146,8 @@ impl<'a, O: Observer> Sim<'a, O> {
             min_granularity: queue.min_granularity_ns * scale,
             wakeup_granularity: queue.wakeup_granularity_ns * scale,
             nr_latency: queue.nr_latency,
+            eevdf: queue.kind == QueueKind::Eevdf,
+            dsq: queue.kind == QueueKind::ClusterDsq,
             migration_cost: queue.migration_cost_ns,
             jiffy: 1_000_000_000 / u64::from(setup.machine.config.hz),
             preempt: setup.machine.config.preempt,
@@ -163,9 +171,11 @@ impl<'a, O: Observer> Sim<'a, O> {
             costs,
             tuning,
             now: 0,
+            acting: 0,
             heap: EventHeap::new(3 * nr_cpus + 2),
             cpus,
             tasks: Vec::new(),
+            dsq: Queues::none(),
             pipes: setup.program.channels.iter().map(|&spec| Pipe::new(spec)).collect(),
             wait_locks: vec![0; 2 * setup.program.channels.len()],
             gates: vec![Gate::default(); setup.program.gates as usize],
@@ -218,6 +228,10 @@ impl<'a, O: Observer> Sim<'a, O> {
                 self.timers.push(Reverse((wake, self.tasks.len() as u32 - 1)));
             }
         }
+        if self.tuning.dsq {
+            self.dsq = Queues::new(self.setup.plan, self.setup.tree, self.tasks.len());
+            self.refresh_scan_budgets();
+        }
         let affinity = self.tasks[0].affinity as usize;
         let starts = self.affinities[affinity].len() as u64;
         let nth = self.below(starts) as usize;
@@ -260,11 +274,14 @@ impl<'a, O: Observer> Sim<'a, O> {
     fn dispatch(&mut self, slot: usize, time: u64) {
         let nr_cpus = self.cpus.len();
         if slot < nr_cpus {
+            self.acting = slot;
             self.work(slot);
         } else if slot < 2 * nr_cpus {
-            self.tick(slot - nr_cpus);
+            self.acting = slot - nr_cpus;
+            self.tick(self.acting);
         } else if slot < 3 * nr_cpus {
-            self.interrupt(slot - 2 * nr_cpus);
+            self.acting = slot - 2 * nr_cpus;
+            self.interrupt(self.acting);
         } else if slot == 3 * nr_cpus {
             self.expire_timers();
         } else {
@@ -410,6 +427,7 @@ impl<'a, O: Observer> Sim<'a, O> {
     /// A background task's timer interrupt on the CPU where it sleeps.
     fn wake_from_timer(&mut self, p: usize) {
         let c = self.tasks[p].cpu as usize;
+        self.acting = c;
         if self.tasks[p].on_cpu {
             let retry = self.now + self.costs.switch_out + self.costs.switch_in;
             self.timers.push(Reverse((retry, p as u32)));
@@ -432,6 +450,9 @@ impl<'a, O: Observer> Sim<'a, O> {
     fn sample(&mut self) {
         let (slot, jiffy) = (self.sample_slot(), self.tuning.jiffy);
         self.heap.set(slot, self.now + jiffy);
+        if self.tuning.dsq {
+            self.refresh_scan_budgets();
+        }
         let program = &self.tasks[..self.program_tasks];
         if program.iter().all(|task| matches!(task.run, Run::New | Run::Sleeping | Run::Dead)) {
             self.error = Some(SimError::Deadlock { waiting: self.alive, at_ms: self.now / 1_000_000 });
@@ -556,6 +577,7 @@ fn new_cpu(tuning: &Tuning, rng: &mut Pcg64Mcg) -> Cpu {
         nr_running: 0,
         load: 0,
         min_vruntime: 0,
+        moment: 0,
         next: NONE,
         last: NONE,
         pelt: Pelt::starting_at(0),
@@ -606,6 +628,9 @@ fn new_task(script: u32, affinity: u32) -> Task {
         profile: 0,
         weight: NICE_0,
         vruntime: 0,
+        deadline: 0,
+        lag: 0,
+        protected: false,
         exec_start: 0,
         sum_exec: 0,
         picked_at: 0,

@@ -110,14 +110,17 @@ pub struct Cpu {
     /// Time by mechanism.
     pub totals: [u64; Mechanism::COUNT],
 
-    /// Queued tasks (not the running one) as (vruntime, task), greatest first: the leftmost of the tree is last.
+    /// Queued tasks (not the running one) as (key, task), greatest first: the leftmost of the tree is last. The key is the virtual
+    /// runtime (CFS) or the virtual deadline (EEVDF).
     pub queue: Vec<(u64, u32)>,
     /// Queued and running tasks.
     pub nr_running: u32,
     /// Sum of their weights.
     pub load: u64,
-    /// `min_vruntime`.
+    /// `min_vruntime` (CFS; 0 under EEVDF).
     pub min_vruntime: u64,
+    /// Sum of weight × virtual runtime over the queued tasks (EEVDF; `avg_vruntime`, from a base of 0).
+    pub moment: i128,
     /// The buddy that preempted, to be picked next (`cfs_rq->next`).
     pub next: u32,
     /// The buddy that was preempted (`cfs_rq->last`).
@@ -316,6 +319,12 @@ pub struct Task {
     pub weight: u64,
     /// Virtual runtime; relative to the old queue while it moves asleep.
     pub vruntime: u64,
+    /// Virtual deadline of its present slice (EEVDF).
+    pub deadline: u64,
+    /// Virtual time that its queue owed it when it left (EEVDF; `vlag`).
+    pub lag: i64,
+    /// Runs undisturbed while it is eligible: it was picked and its slice not renewed since (EEVDF; RUN_TO_PARITY).
+    pub protected: bool,
     /// Ran up to here.
     pub exec_start: u64,
     /// Ran in all.

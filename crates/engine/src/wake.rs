@@ -8,6 +8,7 @@ use huddle_policy::{View, Wakeup};
 
 use crate::Observer;
 use crate::costs::Costs;
+use crate::dsq::Queues;
 use crate::report::{Cause, Mechanism, SimError};
 use crate::sim::Sim;
 use crate::state::{Cpu, DomainState, Flips, LlcState, NONE, Phase, Run, Stage, Task, Wake, ipi};
@@ -114,7 +115,7 @@ impl<O: Observer> Sim<'_, O> {
         match self.setup.kernel.wake_queue {
             WakeQueue::OtherLlcOrOnCpuBehindOne => self.cpus[cpu].nr_running <= 1,
             WakeQueue::OtherLlcOrOnCpuEmpty => self.cpus[cpu].nr_running == 0,
-            WakeQueue::OtherLlcOrEmpty => this != cpu && self.cpus[cpu].nr_running == 0,
+            WakeQueue::OtherLlcOrEmpty => this != cpu && self.has_no_task(cpu),
         }
     }
 
@@ -122,8 +123,13 @@ impl<O: Observer> Sim<'_, O> {
     fn queues_on_chosen_cpu(&self, this: usize, cpu: usize) -> bool {
         match self.setup.kernel.wake_queue {
             WakeQueue::OtherLlcOrOnCpuBehindOne | WakeQueue::OtherLlcOrOnCpuEmpty => !self.same_llc(this, cpu),
-            WakeQueue::OtherLlcOrEmpty => !self.same_llc(this, cpu) || (this != cpu && self.cpus[cpu].nr_running == 0),
+            WakeQueue::OtherLlcOrEmpty => !self.same_llc(this, cpu) || (this != cpu && self.has_no_task(cpu)),
         }
+    }
+
+    /// The CPU's `nr_running` is 0. It counts tasks of the CPU that wait in a cluster's queue.
+    fn has_no_task(&self, cpu: usize) -> bool {
+        self.cpus[cpu].nr_running == 0 && !(self.tuning.dsq && self.dsq.waits_for_cluster(cpu))
     }
 
     /// The waker has done its fixed part: wait for the wakee to leave its CPU, or choose one for it.
@@ -153,9 +159,13 @@ impl<O: Observer> Sim<'_, O> {
             self.tasks[t].stage = Stage::WakeEnqueue(p as u32, cpu as u32);
             let interrupt = cpu != c && self.cpus[cpu].curr == NONE && !self.costs.idle_polling;
             let ns = self.costs.enqueue + if interrupt { self.costs.ipi_send } else { 0 };
-            let lines = if cpu == c { 0 } else { self.costs.queue_lines[self.dist(c, cpu)] };
+            let mut lines = if cpu == c { 0 } else { self.costs.queue_lines[self.dist(c, cpu)] };
             let begin = self.now + scan;
-            let wait = self.cpus[cpu].lock_free_at.saturating_sub(begin);
+            let mut wait = self.cpus[cpu].lock_free_at.saturating_sub(begin);
+            if self.tuning.dsq {
+                let (line, longer) = self.pay_queue_of_wakee(c, p, cpu, begin + wait + lines);
+                (lines, wait) = (lines + line, wait + longer);
+            }
             self.cpus[cpu].lock_free_at = begin + wait + lines + self.costs.enqueue;
             self.segment(c, ns, Mechanism::WakeUp, lines);
             self.prolong(c, Mechanism::LockSpin, wait);
@@ -192,26 +202,18 @@ impl<O: Observer> Sim<'_, O> {
 
     /// Asks the policy for a CPU. Returns it and the time that the search took.
     pub(crate) fn place(&mut self, c: usize, p: usize, sync: bool, waker: Option<usize>) -> (usize, u64) {
+        let keeps_sync = self.tuning.dsq && self.dsq.note_waking(c, self.cpus[c].curr, sync);
         let waker = waker.or_else(|| (self.cpus[c].curr != NONE).then(|| self.cpus[c].curr as usize));
         self.record_wakee(waker, c, p);
         let prev = self.tasks[p].cpu as usize;
         let wakeup = Wakeup { this: CpuId::from(c), prev: CpuId::from(prev), sync };
-        let mut view = EngineView {
-            now: self.now,
-            jiffy: self.tuning.jiffy,
-            idle: &self.idle,
-            allowed: &self.affinities[self.tasks[p].affinity as usize],
-            cpus: &mut self.cpus,
-            tasks: &mut self.tasks,
-            domains: &mut self.domains,
-            llcs: &mut self.llcs,
-            tree: self.setup.tree,
-            costs: &self.costs,
-            waker,
-            this: c,
-            wakee: p,
-        };
-        match self.setup.plan.place(&mut view, &wakeup, &mut self.scratch) {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let plan = self.setup.plan;
+        let mut view = self.view(c, p, waker, keeps_sync);
+        let placement = plan.place(&mut view, &wakeup, &mut scratch);
+        let claimed = view.claimed;
+        self.scratch = scratch;
+        match placement {
             Ok(placement) => {
                 let cpu = placement.cpu.index();
                 self.observer.wakeup(self.now, &wakeup, p as u32, &placement);
@@ -223,7 +225,10 @@ impl<O: Observer> Sim<'_, O> {
                 wakes.examined += placement.examined.iter().map(|&count| u64::from(count)).sum::<u64>();
                 let distance = self.dist(c, cpu);
                 self.counts.wakes.waker_to_chosen[distance] += 1;
-                self.tasks[p].chosen_idle = self.idle.contains(placement.cpu);
+                self.tasks[p].chosen_idle = match self.tuning.dsq {
+                    true => self.note_placed(p, claimed, &placement),
+                    false => self.idle.contains(placement.cpu),
+                };
                 (cpu, self.costs.scan_time(&placement.examined))
             }
             Err(undecidable) => {
@@ -231,6 +236,28 @@ impl<O: Observer> Sim<'_, O> {
                 self.error = Some(SimError::NotSimulated { kernel, what: undecidable.0 });
                 (prev, 0)
             }
+        }
+    }
+
+    /// What the policy sees when the task `p` is placed from the CPU `c`.
+    pub(crate) fn view(&mut self, c: usize, p: usize, waker: Option<usize>, keeps_sync: bool) -> EngineView<'_> {
+        EngineView {
+            now: self.now,
+            jiffy: self.tuning.jiffy,
+            idle: &mut self.idle,
+            allowed: &self.affinities[self.tasks[p].affinity as usize],
+            cpus: &mut self.cpus,
+            tasks: &mut self.tasks,
+            domains: &mut self.domains,
+            llcs: &mut self.llcs,
+            tree: self.setup.tree,
+            costs: &self.costs,
+            waker,
+            this: c,
+            wakee: p,
+            queues: self.tuning.dsq.then_some(&mut self.dsq),
+            keeps_sync,
+            claimed: None,
         }
     }
 
@@ -254,6 +281,9 @@ impl<O: Observer> Sim<'_, O> {
         if self.cpus[cpu].nr_running > 0 {
             self.counts.wakes.stacked += 1;
             self.counts.wakes.collided += u64::from(self.tasks[p].chosen_idle);
+        }
+        if self.tuning.dsq {
+            return self.enqueue_woken(p, cpu, from);
         }
         self.tasks[p].chosen_idle = false;
         if self.tasks[p].cpu as usize != cpu {
@@ -282,7 +312,7 @@ impl<O: Observer> Sim<'_, O> {
     }
 
     /// A wake-up's idle sample (`ttwu_do_wakeup`, up to 6.12).
-    fn sample_idle(&mut self, c: usize) {
+    pub(crate) fn sample_idle(&mut self, c: usize) {
         let (now, jiffy) = (self.now, self.tuning.jiffy);
         let cpu = &mut self.cpus[c];
         if cpu.idle_stamp == 0 {
@@ -298,10 +328,10 @@ impl<O: Observer> Sim<'_, O> {
 }
 
 /// A policy's view of the simulated machine.
-struct EngineView<'s> {
+pub(crate) struct EngineView<'s> {
     now: u64,
     jiffy: u64,
-    idle: &'s CpuSet,
+    idle: &'s mut CpuSet,
     allowed: &'s CpuSet,
     cpus: &'s mut [Cpu],
     tasks: &'s mut [Task],
@@ -312,6 +342,11 @@ struct EngineView<'s> {
     waker: Option<usize>,
     this: usize,
     wakee: usize,
+    /// The scheduler's own queues, where claims are known.
+    queues: Option<&'s mut Queues>,
+    keeps_sync: bool,
+    /// The CPU that the decision has claimed.
+    pub(crate) claimed: Option<CpuId>,
 }
 
 impl EngineView<'_> {
@@ -331,6 +366,21 @@ impl View for EngineView<'_> {
     #[inline]
     fn idle_word(&self, word: usize) -> u64 {
         self.idle.words()[word]
+    }
+
+    fn idle_core_word(&self, word: usize) -> Option<u64> {
+        Some(self.queues.as_ref()?.idle_core_word(word))
+    }
+
+    /// Never lost: a decision is made at one moment.
+    fn claim(&mut self, cpu: CpuId) -> Option<bool> {
+        let won = self.queues.as_mut()?.claim(self.idle, self.tree, cpu);
+        self.claimed = won.then_some(cpu);
+        Some(won)
+    }
+
+    fn waker_keeps_sync(&self) -> Option<bool> {
+        self.queues.as_ref().map(|_| self.keeps_sync)
     }
 
     #[inline]

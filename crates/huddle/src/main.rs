@@ -25,6 +25,13 @@ enum Command {
     Policies(cmd::policies::Args),
     Place(cmd::place::Args),
     Compare(cmd::compare::Args),
+    Run(cmd::run::Args),
+    #[cfg(feature = "live")]
+    Mode(cmd::control::ModeArgs),
+    #[cfg(feature = "live")]
+    Status(cmd::control::StatusArgs),
+    #[cfg(feature = "live")]
+    Stop(cmd::control::StopArgs),
 }
 
 fn main() -> ExitCode {
@@ -34,6 +41,13 @@ fn main() -> ExitCode {
         Command::Policies(args) => cmd::policies::run(&args),
         Command::Place(args) => cmd::place::run(&args),
         Command::Compare(args) => cmd::compare::run(&args),
+        Command::Run(args) => cmd::run::run(&args),
+        #[cfg(feature = "live")]
+        Command::Mode(args) => cmd::control::mode(&args),
+        #[cfg(feature = "live")]
+        Command::Status(args) => cmd::control::status(&args),
+        #[cfg(feature = "live")]
+        Command::Stop(args) => cmd::control::stop(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -36,7 +36,9 @@ const KUNPENG: &str = "place --machine kunpeng920:nodes=1";
 fn the_list_is_aligned_and_names_every_policy() {
     let list = text("policies");
     let column = list.lines().next().unwrap().find("what").unwrap();
-    for name in ["linux-5.9", "linux-5.10", "linux-5.14", "linux-6.7", "rfc2-cluster", "rfc2-no-select-idle-cluster"] {
+    for name in
+        ["huddle-gather", "huddle-spread", "linux-5.9", "linux-6.7", "rfc2-cluster", "rfc2-no-select-idle-cluster"]
+    {
         let line = list.lines().find(|line| line.starts_with(&format!("{name} "))).unwrap();
         assert_eq!((&line[column - 1..column], line.as_bytes()[column] == b' '), (" ", false), "{line}");
         assert!(line.len() <= 130, "{line}");
@@ -86,6 +88,77 @@ fn kunpeng_node_target_busy_takes_cluster_mate() {
     assert!(told.contains("\n 10. ScanCluster   examined 6 idle; found 6\n"), "{told}");
     assert!(told.contains("\n  9. Budget        no limit in this state\n"), "{told}");
     assert!(told.contains("\nCPU 6: step 10, ScanCluster\n"), "{told}");
+}
+
+#[test]
+fn huddles_own_policies_are_explained_with_their_forks() {
+    for name in ["huddle-gather", "huddle-spread"] {
+        let told = text(&format!("policies {name}"));
+        for line in ["Kernel: 7.1+huddle", "Fork and exec: target and prev are the CPU that forks", "     Reads claim."]
+        {
+            assert!(told.lines().any(|found| found == line), "no `{line}` in {told}");
+        }
+        assert!(told.lines().skip(1).all(|line| line.chars().count() <= 100), "{told}");
+        let value = json(&format!("policies {name} --json"));
+        assert_eq!((&value["fork"][4]["step"]["kind"], &value["fork"][4]["number"]), (&"ReturnPrev".into(), &5.into()));
+    }
+    let value = json("policies huddle-gather --json");
+    assert_eq!(
+        (&value["entry"]["rule"]["anchor"], &value["steps"][7]["step"]["within"]),
+        (&"waker".into(), &"prev_cluster".into())
+    );
+    assert_eq!(json("policies linux-6.7 --json").get("fork"), None);
+}
+
+#[test]
+fn kunpeng_node_gather_claims_a_cluster_mate() {
+    let args = format!("{KUNPENG} --policy huddle-gather --busy 4-6,8 --this 5 --prev 9");
+    let told = text(&args);
+    assert!(told.contains("\ntarget 5: this CPU shares prev's LLC\n"), "{told}");
+    assert!(told.contains("\n  3. ClaimPrev  skipped: prev shares too little with the target\n"), "{told}");
+    assert!(
+        told.contains("\n  4. ClaimAny   examined 6 busy, 7 idle; claimed 7\n\nCPU 7: step 4, ClaimAny\n"),
+        "{told}"
+    );
+    let value = json(&format!("{args} --json"));
+    assert_eq!((&value["cpu"], &value["steps"][3]["claimed"]), (&7.into(), &7.into()));
+}
+
+#[test]
+fn kunpeng_node_spread_tells_what_is_busy_in_the_cluster_it_chose() {
+    let told = text(&format!("{KUNPENG} --policy huddle-spread --busy 0,4-7,12,16,20 --this 0 --prev 5"));
+    assert!(told.contains("\ntarget 5: always prev\n"), "{told}");
+    assert!(told.contains("\n  4. ClaimIdlest  cluster of 8: 0 of 4 busy; claimed 8\n"), "{told}");
+}
+
+#[test]
+fn two_threads_per_core_gather_has_budget_for_cores_and_threads() {
+    let told = text("place --machine xeon-2s44c88t --policy huddle-gather --busy 0-48 --this 4 --prev 4");
+    // No core of the LLC (even CPUs) is idle as a whole; then the first thread behind the target.
+    assert!(told.contains("\n 10. Budget     no limit in this state\n"), "{told}");
+    assert!(told.contains("\nCPU 50: step 12, ClaimAny\n") && !told.contains("exhausted"), "{told}");
+}
+
+#[test]
+fn kunpeng_node_a_fork_goes_to_the_idlest_cluster() {
+    let told = text(&format!("{KUNPENG} --policy huddle-gather --busy 5 --this 5 --fork"));
+    assert!(told.contains("\nfork on 5, busy 5\n"), "{told}");
+    assert!(
+        told.contains("\n  2. ClaimIdlest  cluster of 8: 0 of 4 busy; claimed 8\n\nCPU 8: step 2, ClaimIdlest\n"),
+        "{told}"
+    );
+    let value = json(&format!("{KUNPENG} --policy huddle-gather --busy 5 --this 5 --fork --json"));
+    assert_eq!(
+        (&value["fork"], &value["cpu"], &value["steps"][1]["clusters"][0]["first"]),
+        (&true.into(), &8.into(), &8.into())
+    );
+    refused(
+        &format!("{KUNPENG} --policy linux-6.7 --this 5 --fork"),
+        2,
+        &["--fork: linux-6.7 leaves forks to the kernel"],
+    );
+    huddle(&format!("{KUNPENG} --policy huddle-gather --fork")).assert().code(2);
+    huddle(&format!("{KUNPENG} --policy huddle-gather --this 5 --fork --sync")).assert().code(2);
 }
 
 #[test]

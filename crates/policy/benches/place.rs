@@ -22,18 +22,20 @@ const SITUATIONS: [&str; 3] = ["failed", "exhausted", "last"];
 fn decide(
     plan: &Plan,
     state: &mut Frozen,
+    idle: Option<CpuId>,
     wakeup: &Wakeup,
-    target: CpuId,
     scratch: &mut huddle_policy::Scratch,
 ) -> u32 {
-    match plan.select(state, wakeup, target, scratch) {
+    // A claim takes it.
+    idle.into_iter().for_each(|cpu| state.idle.insert(cpu));
+    match plan.select(state, wakeup, wakeup.this, scratch) {
         Ok(placement) => placement.examined.iter().sum(),
         Err(_) => 0,
     }
 }
 
 fn place(criterion: &mut Criterion) {
-    for name in ["linux-5.9", "linux-6.7"] {
+    for name in ["linux-5.9", "linux-6.7", "huddle-gather", "huddle-spread"] {
         let Ok(policy) = Policy::load(name) else { continue };
         let Ok(kernel) = Kernel::load(&policy.kernel) else { continue };
         let mut group = criterion.benchmark_group(name);
@@ -42,25 +44,20 @@ fn place(criterion: &mut Criterion) {
             let tree = build(&topology, &kernel);
             let plan = policy.compile(&tree, &topology);
             let mut scratch = plan.scratch();
-            let target = CpuId(5);
             let wakeup = Wakeup { this: CpuId(5), prev: CpuId(5), sync: false };
             for situation in SITUATIONS {
                 let mut state = Frozen::new(&tree);
                 tree.online.iter().for_each(|cpu| state.occupy(cpu));
-                match situation {
-                    "exhausted" => {
-                        state.avg_idle.fill(0);
-                        state.nr_idle_scan.fill(Some(3));
-                    }
-                    "last" => {
-                        state.idle.insert(CpuId(4));
-                    }
-                    _ => {}
+                if situation == "exhausted" {
+                    state.avg_idle.fill(0);
+                    state.nr_idle_scan.fill(Some(3));
                 }
-                let examined = decide(&plan, &mut state, &wakeup, target, &mut scratch);
+                let idle = (situation == "last").then_some(CpuId(4));
+                // A search by clusters examines no single CPU.
+                let examined = decide(&plan, &mut state, idle, &wakeup, &mut scratch).max(1);
                 group.throughput(Throughput::Elements(examined.into()));
                 group.bench_function(BenchmarkId::new(situation, machine), |bencher| {
-                    bencher.iter(|| decide(&plan, &mut state, &wakeup, target, &mut scratch));
+                    bencher.iter(|| decide(&plan, &mut state, idle, &wakeup, &mut scratch));
                 });
             }
         }

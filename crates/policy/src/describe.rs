@@ -1,8 +1,8 @@
 //! Records in plain words.
 
 use crate::{
-    Anchor, ClusterCondition, ClusterSrc, Cost, Entry, Kept, Method, OnExhaust, Pred, Ranks, Share, SmtCondition,
-    Start, Step, Update,
+    Anchor, ClusterCondition, ClusterSrc, Cost, Entry, EntryAnchor, Kept, Method, OnExhaust, Pred, Ranks, Share,
+    SmtCondition, Start, Step, Update, Within,
 };
 
 impl Entry {
@@ -12,11 +12,27 @@ impl Entry {
         if self.prefer_current_hint {
             lines.push("A wake-up that asks for the CPU it runs on gets it, if the wakee may run there.".to_owned());
         }
+        if self.anchor == EntryAnchor::Prev {
+            lines.push("The target is prev.".to_owned());
+            return lines;
+        }
         if self.wide {
             lines.push(
                 "A wide wake-up (both tasks switch partners more often than the LLC has CPUs) targets prev.".to_owned(),
             );
         }
+        match self.anchor {
+            EntryAnchor::Waker => self.describe_waker(&mut lines),
+            EntryAnchor::Load | EntryAnchor::Prev => self.describe_load(&mut lines),
+        }
+        lines.push("In all other cases the target is prev.".to_owned());
+        if self.set_waker_recent {
+            lines.push("When this CPU competes for the target it becomes the waker's recent CPU.".to_owned());
+        }
+        lines
+    }
+
+    fn describe_load(&self, lines: &mut Vec<String>) {
         lines.push(
             "If the wakee may run on this CPU and one of its domains that pull wake-ups has prev, this CPU competes with prev:"
                 .to_owned(),
@@ -30,17 +46,22 @@ impl Entry {
         lines.push(
             "- else this CPU if its load, by capacity, is below prev's plus half the domain's margin.".to_owned(),
         );
-        lines.push("In all other cases the target is prev.".to_owned());
-        if self.set_waker_recent {
-            lines.push("When this CPU competes for the target it becomes the waker's recent CPU.".to_owned());
-        }
-        lines
+    }
+
+    fn describe_waker(&self, lines: &mut Vec<String>) {
+        lines.push("If the wakee may run on this CPU, this CPU competes with prev:".to_owned());
+        lines.push("- this CPU shares prev's LLC: this CPU;".to_owned());
+        lines.push("- a sync wake-up and the waker is alone on this CPU: this CPU.".to_owned());
     }
 
     /// What the rule reads of the world, beside the idle state.
     pub fn inputs(&self) -> Vec<&'static str> {
-        let mut inputs = vec!["nr_running", "cpu_load", "capacity", "waker_load", "wakee_load"];
-        if self.wide {
+        let mut inputs = match self.anchor {
+            EntryAnchor::Load => vec!["nr_running", "cpu_load", "capacity", "waker_load", "wakee_load"],
+            EntryAnchor::Waker => vec!["nr_running"],
+            EntryAnchor::Prev => Vec::new(),
+        };
+        if self.wide && self.anchor != EntryAnchor::Prev {
             inputs.extend(["waker_flips", "wakee_flips"]);
         }
         if self.sync_minus_delayed {
@@ -204,7 +225,55 @@ impl Step {
                     .collect();
                 format!("Take {}, if it was kept above, without a new look.", order.join(", else "))
             }
+            Step::ClaimPrev { within, core, no_busier } => {
+                let near = match within {
+                    Within::Cluster => " is in the target's cluster,",
+                    Within::Llc => " shares the target's LLC,",
+                    Within::Node => " is in the target's node,",
+                    Within::PrevCluster | Within::All => "",
+                };
+                let such = if core { "with a whole idle core" } else { "with an idle CPU" };
+                let unless = match no_busier {
+                    true => format!(", unless another cluster of its LLC {such} has a smaller part of its CPUs busy"),
+                    false => String::new(),
+                };
+                format!("{} prev if it{near} is allowed and {}{unless}.", claim(core), idle(core))
+            }
+            Step::ClaimAny { within, core, charge } => {
+                let (whose, behind) = match within {
+                    Within::Cluster => ("the target's cluster", "the target"),
+                    Within::PrevCluster => ("prev's cluster", "prev"),
+                    Within::Llc => ("the target's LLC", "the target"),
+                    Within::Node => ("the target's node", "the target"),
+                    Within::All => ("all CPUs", "the target"),
+                };
+                let charge = if charge { " Charged to the budget." } else { " Not charged to a budget." };
+                format!(
+                    "{} the first allowed CPU of {whose}, from behind {behind} up with wrap, that is {}.{charge}",
+                    claim(core),
+                    idle(core)
+                )
+            }
+            Step::ClaimIdlest { within, core } => {
+                let whose = match within {
+                    Within::Cluster | Within::PrevCluster => "prev's cluster",
+                    Within::Llc => "the clusters of prev's LLC",
+                    Within::Node => "the clusters of prev's node",
+                    Within::All => "all clusters",
+                };
+                let of = if core { "With SMT, of" } else { "Of" };
+                format!(
+                    "{of} {whose} that have an allowed CPU that is {}, choose the one with the smallest part of its CPUs busy (of \
+                     equals prev's, then the next behind it), and claim such a CPU there, from prev up with wrap.",
+                    idle(core)
+                )
+            }
+            Step::SyncStack { spare } => format!(
+                "If this CPU is the target of a sync wake-up, is allowed, runs only the waker, which lately kept its promise to sleep, \
+                 and at most {spare} allowed CPUs of its cluster are idle, take it."
+            ),
             Step::ReturnTarget => "Take the target, busy as it is.".to_owned(),
+            Step::ReturnPrev => "Take prev, busy as it is.".to_owned(),
         }
     }
 
@@ -246,6 +315,11 @@ impl Step {
                     inputs.extend(["has_idle_cores", "nr_idle_scan"]);
                 }
             }
+            Step::ClaimPrev { core, .. } | Step::ClaimAny { core, .. } | Step::ClaimIdlest { core, .. } => {
+                inputs.extend(core.then_some("idle_core_word"));
+                inputs.push("claim");
+            }
+            Step::SyncStack { .. } => inputs.extend(["nr_running", "waker_keeps_sync"]),
             Step::IdleCore { .. } | Step::ReadHic => inputs.push("has_idle_cores"),
             Step::Budget { method, .. } => match method {
                 Method::Prop | Method::PropLimit => inputs.extend(["avg_idle", "avg_scan_cost"]),
@@ -272,6 +346,14 @@ fn good(pred: Pred) -> &'static str {
         Pred::Ok59 => "available or runs only SCHED_IDLE tasks",
         Pred::Ok72 => "available, or runs only SCHED_IDLE tasks and the wakee is none",
     }
+}
+
+fn claim(core: bool) -> &'static str {
+    if core { "With SMT, claim" } else { "Claim" }
+}
+
+fn idle(core: bool) -> &'static str {
+    if core { "idle on a core that is idle as a whole" } else { "idle" }
 }
 
 fn fitting(fits: bool) -> &'static str {

@@ -1,5 +1,7 @@
 //! A world that stands still: plain data as a [`View`], for explaining one decision, for tests and for benches.
 
+use std::sync::Arc;
+
 use huddle_domains::DomainTree;
 use huddle_machine::{CpuId, CpuSet, Distance};
 
@@ -10,6 +12,11 @@ use crate::View;
 pub struct Frozen {
     /// CPUs with nothing to run.
     pub idle: CpuSet,
+    /// Threads of each CPU's core within the tree's online CPUs, by CPU: with [`Frozen::idle`] they say which cores are idle as a
+    /// whole.
+    pub smt: Arc<[CpuSet]>,
+    /// CPUs that another wake-up claims first.
+    pub contested: CpuSet,
     /// CPUs that run only SCHED_IDLE tasks.
     pub sched_idle: CpuSet,
     /// The wakee's affinity within the online CPUs.
@@ -30,6 +37,8 @@ pub struct Frozen {
     pub wakee_flips: Option<u32>,
     /// The waker is a per-CPU kernel thread.
     pub waker_is_per_cpu_kthread: bool,
+    /// The waker sleeps soon after its sync wake-ups, if known.
+    pub waker_keeps_sync: Option<bool>,
     /// The wakee has policy SCHED_IDLE.
     pub wakee_is_sched_idle: bool,
     /// The wake-up asks for this CPU.
@@ -59,19 +68,18 @@ pub struct Frozen {
 }
 
 impl Frozen {
-    /// All CPUs idle and allowed, no recent CPU, no idle-core hint, budgets that no scan exhausts: average idle times of 1 s,
-    /// scan costs of 0, scan limits of the LLC's size.
+    /// A scan limit that no record's scans reach together.
+    pub const AMPLE: u32 = 1_000_000_000;
+
+    /// All CPUs idle and allowed, no claim contested, no recent CPU, no idle-core hint, a waker that keeps no sync promise, budgets
+    /// that no scan exhausts: average idle times of 1 s, scan costs of 0, scan limits of [`Frozen::AMPLE`] CPUs.
     pub fn new(tree: &DomainTree) -> Frozen {
         let nr_cpus = tree.nr_cpus;
-        let mut nr_idle_scan = vec![Some(0); tree.nr_llcs];
-        for cpu in tree.online.iter() {
-            let cached = &tree.cached[cpu.index()];
-            if let Some(limit) = nr_idle_scan.get_mut(cached.llc_index as usize) {
-                *limit = Some(cached.sd_llc_size);
-            }
-        }
+        let threads = tree.smt.iter().map(|&core| tree.span(core).intersection(&tree.online));
         Frozen {
             idle: tree.online.clone(),
+            smt: threads.collect(),
+            contested: CpuSet::new(nr_cpus),
             sched_idle: CpuSet::new(nr_cpus),
             allowed: tree.online.clone(),
             nr_running: vec![0; nr_cpus],
@@ -82,6 +90,7 @@ impl Frozen {
             waker_flips: Some(0),
             wakee_flips: Some(0),
             waker_is_per_cpu_kthread: false,
+            waker_keeps_sync: Some(false),
             wakee_is_sched_idle: false,
             prefers_current_cpu: false,
             fitting: CpuSet::full(nr_cpus),
@@ -91,7 +100,7 @@ impl Frozen {
             avg_idle: vec![1_000_000_000; nr_cpus],
             avg_scan_cost: vec![0; nr_cpus],
             aged_idle: vec![1_000_000_000; nr_cpus],
-            nr_idle_scan,
+            nr_idle_scan: vec![Some(Frozen::AMPLE); tree.nr_llcs],
             next_cpu: vec![None; nr_cpus],
             scan_fixed: 100,
             scan_per_cpu: [75; Distance::COUNT],
@@ -117,6 +126,24 @@ impl View for Frozen {
     #[inline]
     fn idle_word(&self, index: usize) -> u64 {
         word(&self.idle, index)
+    }
+    fn idle_core_word(&self, index: usize) -> Option<u64> {
+        let mut whole = word(&self.idle, index);
+        let mut rest = whole;
+        while rest != 0 {
+            let bit = rest.trailing_zeros();
+            rest &= rest - 1;
+            let threads = self.smt.get(64 * index + bit as usize);
+            if threads.is_some_and(|threads| !threads.is_subset(&self.idle)) {
+                whole &= !(1 << bit);
+            }
+        }
+        Some(whole)
+    }
+    fn claim(&mut self, cpu: CpuId) -> Option<bool> {
+        let won = self.idle.contains(cpu) && !self.contested.contains(cpu);
+        self.idle.remove(cpu);
+        Some(won)
     }
     #[inline]
     fn sched_idle_word(&self, index: usize) -> u64 {
@@ -152,6 +179,9 @@ impl View for Frozen {
     }
     fn prefers_current_cpu(&self) -> bool {
         self.prefers_current_cpu
+    }
+    fn waker_keeps_sync(&self) -> Option<bool> {
+        self.waker_keeps_sync
     }
     fn wakee_is_sched_idle(&self) -> bool {
         self.wakee_is_sched_idle

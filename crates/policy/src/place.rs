@@ -8,8 +8,8 @@ use huddle_machine::{CpuId, Distance};
 use crate::plan::{Plan, Scratch};
 use crate::scan::Scanned;
 use crate::{
-    AffineRule, Anchor, ClusterCondition, ClusterSrc, Cost, Event, Kept, Method, NoTrace, Placement, Pred, Share,
-    SmtCondition, Start, Step, Tracer, Undecidable, Update, View, Wakeup,
+    AffineRule, Anchor, ClusterCondition, ClusterSrc, Cost, EntryAnchor, Event, Kept, Method, NoTrace, Placement, Pred,
+    Share, SmtCondition, Start, Step, Tracer, Undecidable, Update, View, Wakeup,
 };
 
 /// No limit on the CPUs that scans may examine.
@@ -42,6 +42,7 @@ pub(crate) struct Decision<'a, V, T> {
     pub(crate) this: CpuId,
     pub(crate) prev: CpuId,
     pub(crate) target: CpuId,
+    pub(crate) sync: bool,
     /// `cpus` holds the candidates that the scans share.
     pub(crate) ready: bool,
     /// Idle cores are hinted: look for a whole one.
@@ -84,21 +85,13 @@ impl Plan {
         trace: &mut T,
     ) -> Result<Placement, Undecidable> {
         self.check(wakeup, wakeup.prev)?;
-        let by_core = |cpu, target, wide| Placement {
-            cpu,
-            target,
-            step: self.steps.len() as u8,
-            wide,
-            exhausted: false,
-            examined: [0; Distance::COUNT],
-        };
         if let Some(only) = self.only_allowed(view) {
             trace.event(Event::Overruled(only));
-            return Ok(by_core(only, only, false));
+            return Ok(by_core(only, self.steps.len()));
         }
         let (target, wide, asked) = self.target(view, wakeup, trace)?;
         if asked {
-            return Ok(by_core(target, target, false));
+            return Ok(by_core(target, self.steps.len()));
         }
         let placement = self.place_on_target_traced(view, wakeup, target, scratch, trace)?;
         Ok(Placement { wide, ..placement })
@@ -117,15 +110,64 @@ impl Plan {
         scratch: &mut Scratch,
         trace: &mut T,
     ) -> Result<Placement, Undecidable> {
-        let mut placement = self.select_traced(view, wakeup, target, scratch, trace)?;
+        let placement = self.select_traced(view, wakeup, target, scratch, trace)?;
+        Ok(self.held_to_affinity(view, wakeup.prev, placement, self.steps.len(), trace))
+    }
+
+    /// Places a forked task, or one that execs, by the record's fork steps: `this` and `prev` are the CPU that forks, `sync` is not
+    /// read, the target is prev. `None` when the record has no such steps. [`Placement::step`] counts the fork steps.
+    ///
+    /// # Errors
+    /// As [`Plan::place`].
+    #[inline]
+    pub fn place_fork<V: View>(
+        &self,
+        view: &mut V,
+        wakeup: &Wakeup,
+        scratch: &mut Scratch,
+    ) -> Option<Result<Placement, Undecidable>> {
+        self.place_fork_traced(view, wakeup, scratch, &mut NoTrace)
+    }
+
+    /// [`Plan::place_fork`], told to a tracer.
+    ///
+    /// # Errors
+    /// As [`Plan::place`].
+    pub fn place_fork_traced<V: View, T: Tracer>(
+        &self,
+        view: &mut V,
+        wakeup: &Wakeup,
+        scratch: &mut Scratch,
+        trace: &mut T,
+    ) -> Option<Result<Placement, Undecidable>> {
+        let steps = self.fork.as_deref()?;
+        Some(self.check(wakeup, wakeup.prev).and_then(|()| {
+            if let Some(only) = self.only_allowed(view) {
+                trace.event(Event::Overruled(only));
+                return Ok(by_core(only, steps.len()));
+            }
+            let placement = self.run(steps, view, wakeup, wakeup.prev, scratch, trace)?;
+            Ok(self.held_to_affinity(view, wakeup.prev, placement, steps.len(), trace))
+        }))
+    }
+
+    /// The placement, or the core's choice when it is outside the affinity (`select_task_rq`).
+    fn held_to_affinity<V: View, T: Tracer>(
+        &self,
+        view: &V,
+        prev: CpuId,
+        mut placement: Placement,
+        nr_steps: usize,
+        trace: &mut T,
+    ) -> Placement {
         if !allowed(view, placement.cpu)
-            && let Some(cpu) = self.fallback(view, wakeup.prev)
+            && let Some(cpu) = self.fallback(view, prev)
         {
             trace.event(Event::Overruled(cpu));
             placement.cpu = cpu;
-            placement.step = self.steps.len() as u8;
+            placement.step = nr_steps as u8;
         }
-        Ok(placement)
+        placement
     }
 
     /// The steps alone, for a target that is already chosen (`select_idle_sibling`).
@@ -156,6 +198,19 @@ impl Plan {
         trace: &mut T,
     ) -> Result<Placement, Undecidable> {
         self.check(wakeup, target)?;
+        self.run(&self.steps, view, wakeup, target, scratch, trace)
+    }
+
+    /// Runs a list of steps.
+    fn run<V: View, T: Tracer>(
+        &self,
+        steps: &[Step],
+        view: &mut V,
+        wakeup: &Wakeup,
+        target: CpuId,
+        scratch: &mut Scratch,
+        trace: &mut T,
+    ) -> Result<Placement, Undecidable> {
         if scratch.cpus.len() < self.nr_words {
             scratch.cpus.resize(self.nr_words, 0);
         }
@@ -167,6 +222,7 @@ impl Plan {
             this: wakeup.this,
             prev: wakeup.prev,
             target,
+            sync: wakeup.sync,
             ready: false,
             hic: false,
             left: UNLIMITED,
@@ -176,7 +232,7 @@ impl Plan {
             exhausted: false,
             examined: [0; Distance::COUNT],
         };
-        let (step, cpu) = decision.run()?;
+        let (step, cpu) = decision.run(steps)?;
         let (exhausted, examined) = (decision.exhausted, decision.examined);
         Ok(Placement { cpu, target, step: step as u8, wide: false, exhausted, examined })
     }
@@ -201,6 +257,10 @@ impl Plan {
             trace.event(Event::Target { rule: AffineRule::CurrentCpu, target: this });
             return Ok((this, false, true));
         }
+        if self.entry.anchor == EntryAnchor::Prev {
+            trace.event(Event::Target { rule: AffineRule::AlwaysPrev, target: prev });
+            return Ok((prev, false, false));
+        }
         if self.entry.wide {
             let waker_flips = view.waker_flips().ok_or(Undecidable("wakee_flips of the waker"))?;
             let wakee_flips = view.wakee_flips().ok_or(Undecidable("wakee_flips of the wakee"))?;
@@ -222,6 +282,10 @@ impl Plan {
         if self.entry.set_waker_recent {
             view.set_waker_recent(this);
         }
+        if self.entry.anchor == EntryAnchor::Waker {
+            let (rule, target) = self.near_waker(view, this, prev, sync)?;
+            return choose(rule, target);
+        }
         match self.affine(this).iter().find(|domain| self.contains(domain.span, prev)) {
             None => choose(AffineRule::NoDomain, prev),
             Some(_) if this == prev => choose(AffineRule::SameCpu, prev),
@@ -230,6 +294,26 @@ impl Plan {
                 choose(rule, target)
             }
         }
+    }
+
+    /// The rule of a policy that gathers: this CPU unless that would pull the wakee to another LLC for a waker that stays.
+    fn near_waker<V: View>(
+        &self,
+        view: &V,
+        this: CpuId,
+        prev: CpuId,
+        sync: bool,
+    ) -> Result<(AffineRule, CpuId), Undecidable> {
+        if this == prev {
+            return Ok((AffineRule::SameCpu, prev));
+        }
+        if self.share_llc(this, prev) {
+            return Ok((AffineRule::ThisNear, this));
+        }
+        if sync && view.nr_running(this).ok_or(Undecidable("nr_running of this CPU"))? == 1 {
+            return Ok((AffineRule::SyncAlone, this));
+        }
+        Ok((AffineRule::PrevFar, prev))
     }
 
     /// `wake_affine`: this CPU or the previous one.
@@ -289,6 +373,11 @@ impl Plan {
     }
 }
 
+/// A placement by the core's own rules around `nr_steps` steps.
+fn by_core(cpu: CpuId, nr_steps: usize) -> Placement {
+    Placement { cpu, target: cpu, step: nr_steps as u8, wide: false, exhausted: false, examined: [0; Distance::COUNT] }
+}
+
 /// `wake_wide`: waker and wakee both switch partners so often that gathering would crowd an LLC of `factor` CPUs.
 fn wake_wide(waker_flips: u32, wakee_flips: u32, factor: u32) -> bool {
     let (slave, master) = (waker_flips.min(wakee_flips), waker_flips.max(wakee_flips));
@@ -323,7 +412,7 @@ fn wake_affine_weight<V: View>(
 }
 
 #[inline]
-fn bit(word: u64, cpu: CpuId) -> bool {
+pub(crate) fn bit(word: u64, cpu: CpuId) -> bool {
     word >> (cpu.index() % 64) & 1 != 0
 }
 
@@ -333,16 +422,15 @@ fn idle<V: View>(view: &V, cpu: CpuId) -> bool {
 }
 
 #[inline]
-fn allowed<V: View>(view: &V, cpu: CpuId) -> bool {
+pub(crate) fn allowed<V: View>(view: &V, cpu: CpuId) -> bool {
     bit(view.allowed_word(cpu.index() / 64), cpu)
 }
 
 impl<V: View, T: Tracer> Decision<'_, V, T> {
     /// Runs the steps: the deciding one and its CPU.
-    fn run(&mut self) -> Result<(usize, CpuId), Undecidable> {
-        let plan = self.plan;
+    fn run(&mut self, steps: &[Step]) -> Result<(usize, CpuId), Undecidable> {
         let mut index = 0;
-        while let Some(step) = plan.steps.get(index) {
+        while let Some(step) = steps.get(index) {
             self.trace.event(Event::Step(index));
             let before = self.left;
             let flow = self.step(step)?;
@@ -351,15 +439,15 @@ impl<V: View, T: Tracer> Decision<'_, V, T> {
             }
             match flow {
                 Flow::Continue => index += 1,
-                Flow::LeaveScans => index = plan.after_scans,
+                Flow::LeaveScans => index = self.plan.after_scans,
                 Flow::End(cpu) => {
                     self.trace.event(Event::Decided(cpu));
                     return Ok((index, cpu));
                 }
             }
         }
-        // The reader refuses records that do not end with ReturnTarget; one built in code ends the same way.
-        Ok((plan.steps.len().saturating_sub(1), self.target))
+        // The reader refuses records that do not end with ReturnTarget or ReturnPrev; one built in code ends with the target.
+        Ok((steps.len().saturating_sub(1), self.target))
     }
 
     #[inline]
@@ -408,7 +496,12 @@ impl<V: View, T: Tracer> Decision<'_, V, T> {
                 });
                 Ok(Flow::found(kept))
             }
+            Step::ClaimPrev { within, core, no_busier } => self.claim_prev(within, core, no_busier),
+            Step::ClaimAny { within, core, charge } => self.claim_any(within, core, charge),
+            Step::ClaimIdlest { within, core } => self.claim_idlest(within, core),
+            Step::SyncStack { spare } => self.sync_stack(spare),
             Step::ReturnTarget => Ok(Flow::End(self.target)),
+            Step::ReturnPrev => Ok(Flow::End(self.prev)),
         }
     }
 

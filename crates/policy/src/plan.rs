@@ -5,22 +5,26 @@ use std::collections::BTreeMap;
 use huddle_domains::{DomainTree, Flags};
 use huddle_machine::{CpuId, CpuSet, NO_SET, Partition, Topology};
 
-use crate::{Entry, Policy, Step};
+use crate::{Clusters, Entry, Policy, Step, clusters};
 
 /// A policy for one machine and kernel generation.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub(crate) entry: Entry,
     pub(crate) steps: Box<[Step]>,
-    /// The first step behind the last scan.
+    /// What places a forked task, where the record says so.
+    pub(crate) fork: Option<Box<[Step]>>,
     pub(crate) after_scans: usize,
-    /// Scans walk over CPUs that the wakee may not use, at a charge (4.17).
     pub(crate) walk_disallowed: bool,
     pub(crate) smt_active: bool,
     pub(crate) cluster_active: bool,
     pub(crate) asym_active: bool,
     pub(crate) nr_words: usize,
     pub(crate) cpus: Box<[PlanCpu]>,
+    /// The tree's online CPUs.
+    pub(crate) online: Mask,
+    pub(crate) clusters: Box<[Mask]>,
+    pub(crate) online_clusters: Clusters,
     affine: Box<[AffineSpan]>,
     pool: Box<[u64]>,
     policy: String,
@@ -33,50 +37,83 @@ pub struct Scratch {
     pub(crate) cpus: Vec<u64>,
 }
 
-/// A CPU set: words `first..first + len`, in the plan's pool from `at` on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Mask {
-    at: u32,
-    pub(crate) first: u32,
-    pub(crate) len: u32,
+/// A CPU set: words `first..first + len` of it are in [`Plan::pool`] from `at` on, all others are 0. Equal sets of one plan are equal
+/// masks. The empty set has no words.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mask {
+    /// Index of its first word in the pool.
+    pub at: u32,
+    /// Index of that word in the set: its CPUs are `64 * first..`.
+    pub first: u32,
+    /// Number of words.
+    pub len: u32,
     /// Number of CPUs.
-    pub(crate) weight: u32,
+    pub weight: u32,
 }
 
 /// Number of distances that a mask bounds: SMT, cluster, LLC, node, package.
 pub(crate) const REACHES: usize = 5;
 
-/// What decisions look up of one CPU.
+/// What decisions look up of one CPU. One outside the partition has the sets and ids of a CPU alone, a node and reaches if it is
+/// online.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct PlanCpu {
-    /// sd_llc's span.
-    pub(crate) llc: Option<Mask>,
-    pub(crate) llc_size: u32,
-    pub(crate) llc_id: u32,
-    pub(crate) share_id: u32,
-    pub(crate) llc_index: u32,
-    pub(crate) smt: Mask,
+pub struct PlanCpu {
+    /// sd_llc's span; `None` without that domain.
+    pub llc: Option<Mask>,
+    /// Number of CPUs of sd_llc, 1 without it.
+    pub llc_size: u32,
+    /// First CPU of sd_llc, the CPU itself without it (`sd_llc_id`).
+    pub llc_id: u32,
+    /// First CPU of the lowest cluster domain, else of sd_llc, else the CPU itself (`sd_share_id`).
+    pub share_id: u32,
+    /// Index of the LLC's shared state (`huddle_domains::Cached::llc_index`).
+    pub llc_index: u32,
+    /// Threads of its core, those outside the partition too.
+    pub smt: Mask,
     /// The firmware's cluster mask.
-    pub(crate) cluster_raw: Mask,
+    pub cluster_raw: Mask,
     /// The lowest domain that is a cluster.
-    pub(crate) cluster_domain: Option<Mask>,
+    pub cluster_domain: Option<Mask>,
     /// The first group of sd_llc, where that group is a cluster.
-    pub(crate) llc_first_group: Option<Mask>,
+    pub llc_first_group: Option<Mask>,
     /// The lowest domain with CPUs of different capacity.
-    pub(crate) asym: Option<Mask>,
-    pub(crate) node: Mask,
+    pub asym: Option<Mask>,
+    /// CPUs of its node, those outside the partition too.
+    pub node: Mask,
     /// CPUs no farther than SMT, cluster, LLC, node, package.
-    pub(crate) reach: [Mask; REACHES],
-    /// Its part of `Plan::affine`, narrowest first.
-    affine_from: u32,
-    affine_len: u32,
+    pub reach: [Mask; 5],
+    /// Where claims look for a CPU.
+    pub claim: ClaimSets,
+    /// Index in [`Plan::affine_spans`] of its narrowest domain that may pull wake-ups; the wider ones follow.
+    pub affine_from: u32,
+    /// Number of those domains.
+    pub affine_len: u32,
+}
+
+/// The sets of one CPU that claims know. Cluster ⊆ LLC; a CPU outside the partition is alone in both.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ClaimSets {
+    /// Its cluster: the firmware's cluster and the core's threads, cut to the LLC below and the partition.
+    pub cluster: Mask,
+    /// sd_llc's span, without that domain the CPUs of the partition that share its last-level cache.
+    pub llc: Mask,
+    /// CPUs of the partition in its node.
+    pub node: Mask,
+    /// Index of `cluster` in [`Plan::clusters`].
+    pub index: u32,
+    /// The clusters of its LLC.
+    pub llc_clusters: Clusters,
+    /// The clusters of its node.
+    pub node_clusters: Clusters,
 }
 
 /// A domain that may pull wake-ups (`SD_WAKE_AFFINE`).
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct AffineSpan {
-    pub(crate) span: Mask,
-    pub(crate) imbalance_pct: u32,
+pub struct AffineSpan {
+    /// Its CPUs.
+    pub span: Mask,
+    /// Its imbalance threshold in percent.
+    pub imbalance_pct: u32,
 }
 
 impl Policy {
@@ -85,12 +122,14 @@ impl Policy {
         let mut pool = Pool::default();
         let mut reaches = Reaches::default();
         let mut affine = Vec::new();
-        let cpus = (0..tree.nr_cpus)
+        let mut cpus: Box<[PlanCpu]> = (0..tree.nr_cpus)
             .map(|cpu| compile_cpu(CpuId::from(cpu), tree, topology, &mut pool, &mut reaches, &mut affine))
             .collect();
+        let (clusters, online_clusters) = clusters::group(&mut cpus, tree);
         Plan {
             entry: self.entry,
             steps: self.steps.clone().into_boxed_slice(),
+            fork: self.fork.clone().map(Vec::into_boxed_slice),
             after_scans: self.steps.iter().rposition(Step::is_scan).map_or(0, |last| last + 1),
             walk_disallowed: self.steps.iter().any(|s| matches!(s, Step::ScanLlc { charge_disallowed: true, .. })),
             smt_active: tree.smt_active,
@@ -98,6 +137,9 @@ impl Policy {
             asym_active: tree.asym_active,
             nr_words: tree.nr_cpus.div_ceil(64),
             cpus,
+            online: pool.mask(&tree.online),
+            clusters,
+            online_clusters,
             affine: affine.into_boxed_slice(),
             pool: pool.words.into_boxed_slice(),
             policy: self.name.clone(),
@@ -114,6 +156,7 @@ fn compile_cpu(
     affine: &mut Vec<AffineSpan>,
 ) -> PlanCpu {
     let mut alone = PlanCpu { llc_size: 1, llc_id: cpu.0, share_id: cpu.0, ..PlanCpu::default() };
+    alone.claim = clusters::claim_sets(cpu, tree, topology, pool);
     if !topology.online.contains(cpu) {
         return alone;
     }
@@ -152,13 +195,13 @@ fn compile_cpu(
 
 /// The words of all masks, equal ones once.
 #[derive(Default)]
-struct Pool {
+pub(crate) struct Pool {
     words: Vec<u64>,
     known: BTreeMap<(u32, Box<[u64]>), Mask>,
 }
 
 impl Pool {
-    fn mask(&mut self, set: &CpuSet) -> Mask {
+    pub(crate) fn mask(&mut self, set: &CpuSet) -> Mask {
         let words = set.words();
         let Some(first) = words.iter().position(|&word| word != 0) else { return Mask::default() };
         let last = words.iter().rposition(|&word| word != 0).unwrap_or(first);
@@ -218,9 +261,94 @@ impl Plan {
         &self.steps
     }
 
+    /// The steps for fork and exec, where the record has them.
+    pub fn fork_steps(&self) -> Option<&[Step]> {
+        self.fork.as_deref()
+    }
+
+    /// How the target is chosen.
+    pub fn entry(&self) -> Entry {
+        self.entry
+    }
+
+    /// Index of the first step behind the last scan, where the steps go on when the budget runs out; 0 without scans.
+    pub fn after_scans(&self) -> usize {
+        self.after_scans
+    }
+
+    /// Scans walk over CPUs that the wakee may not use, at a charge (4.17).
+    pub fn walk_disallowed(&self) -> bool {
+        self.walk_disallowed
+    }
+
+    /// Whether any core has more than one thread (`sched_smt_active`).
+    pub fn smt_active(&self) -> bool {
+        self.smt_active
+    }
+
+    /// Whether cluster domains exist (`sched_cluster_active`).
+    pub fn cluster_active(&self) -> bool {
+        self.cluster_active
+    }
+
+    /// Whether CPUs differ in capacity (`sched_asym_cpucap_active`).
+    pub fn asym_active(&self) -> bool {
+        self.asym_active
+    }
+
+    /// Number of CPU ids.
+    pub fn nr_cpus(&self) -> usize {
+        self.cpus.len()
+    }
+
+    /// Number of words of a set of all CPU ids.
+    pub fn nr_words(&self) -> usize {
+        self.nr_words
+    }
+
+    /// What decisions look up of a CPU; `None` for one beyond the machine.
+    pub fn facts(&self, cpu: CpuId) -> Option<&PlanCpu> {
+        self.cpus.get(cpu.index())
+    }
+
+    /// The words of all masks.
+    pub fn pool(&self) -> &[u64] {
+        &self.pool
+    }
+
+    /// Every CPU's domains that may pull wake-ups; [`PlanCpu::affine_from`] says which are whose.
+    pub fn affine_spans(&self) -> &[AffineSpan] {
+        &self.affine
+    }
+
+    /// The CPUs of the partition.
+    pub fn online(&self) -> Mask {
+        self.online
+    }
+
+    /// The clusters by ascending first CPU, those of one LLC together and the LLCs of one node together; then each CPU outside the
+    /// partition as a cluster of its own.
+    pub fn clusters(&self) -> &[Mask] {
+        &self.clusters
+    }
+
+    /// The clusters of the partition: all but those behind them of CPUs outside it.
+    pub fn online_clusters(&self) -> Clusters {
+        self.online_clusters
+    }
+
     /// Working memory for decisions of this plan.
     pub fn scratch(&self) -> Scratch {
         Scratch { cpus: vec![0; self.nr_words] }
+    }
+
+    /// The CPUs of a mask of this plan.
+    pub fn set(&self, mask: &Mask) -> CpuSet {
+        let mut set = CpuSet::new(self.cpus.len());
+        for (word, bits) in self.words(*mask) {
+            (0..64).filter(|bit| bits >> bit & 1 != 0).for_each(|bit| set.insert(CpuId::from(64 * word + bit)));
+        }
+        set
     }
 
     /// The mask's word `word`, 0 outside it.

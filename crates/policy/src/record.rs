@@ -27,11 +27,16 @@ pub struct Policy {
     pub entry: Entry,
     /// What then looks for a CPU, in order.
     pub steps: Vec<Step>,
+    /// What looks for the CPU of a forked task and on exec, from the CPU that forks as prev and target; `None` leaves both to the
+    /// kernel's slow path.
+    pub fork: Option<Vec<Step>>,
 }
 
 /// How a wake-up's target is chosen (`select_task_rq_fair`, `wake_affine`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Entry {
+    /// What a wake-up that is not wide goes by.
+    pub anchor: EntryAnchor,
     /// Wide wakers and wakees (`wake_wide`) keep their previous CPU as target.
     pub wide: bool,
     /// An idle previous CPU becomes the target before loads are compared (5.11 on).
@@ -64,6 +69,16 @@ trait Word: Copy + PartialEq + 'static {
 }
 
 words! {
+    /// What the target of a wake-up goes by.
+    EntryAnchor {
+        /// Idle state, then load of this CPU and the previous one (`wake_affine`).
+        Load = "load",
+        /// This CPU where it shares the previous one's LLC or the waker gives way, else the previous one.
+        Waker = "waker",
+        /// The previous CPU, always; no wake-up is wide.
+        Prev = "prev",
+    }
+
     /// When a CPU will do.
     Pred {
         /// Idle (`idle_cpu`, 4.17).
@@ -180,6 +195,20 @@ words! {
         None = "none",
     }
 
+    /// Where a claim looks for a CPU.
+    Within {
+        /// The target's cluster.
+        Cluster = "cluster",
+        /// The previous CPU's cluster.
+        PrevCluster = "prev_cluster",
+        /// The LLC: the target's, of [`Step::ClaimIdlest`] the previous CPU's.
+        Llc = "llc",
+        /// The node, likewise.
+        Node = "node",
+        /// The partition.
+        All = "all",
+    }
+
     /// A CPU kept for later.
     Kept {
         /// The previous CPU.
@@ -264,7 +293,25 @@ pub enum Step {
     TakeKept {
         order: Vec<Kept>,
     },
+    ClaimPrev {
+        within: Within,
+        core: bool,
+        no_busier: bool,
+    },
+    ClaimAny {
+        within: Within,
+        core: bool,
+        charge: bool,
+    },
+    ClaimIdlest {
+        within: Within,
+        core: bool,
+    },
+    SyncStack {
+        spare: u32,
+    },
     ReturnTarget,
+    ReturnPrev,
 }
 
 /// The kinds of step, as records name them.
@@ -283,8 +330,16 @@ const KINDS: &[&str] = &[
     "ScanLlc",
     "ScanMerged",
     "TakeKept",
+    "ClaimPrev",
+    "ClaimAny",
+    "ClaimIdlest",
+    "SyncStack",
     "ReturnTarget",
+    "ReturnPrev",
 ];
+
+/// The kinds of step that a fork may have.
+const FORK_KINDS: &[&str] = &["ClaimPrev", "ClaimAny", "ClaimIdlest", "ReturnPrev"];
 
 /// The most steps a record may have: [`crate::Placement::step`] is a byte.
 const MAX_STEPS: usize = 200;
@@ -317,10 +372,12 @@ pub enum PolicyError {
         message: String,
     },
     /// A step is wrong.
-    #[error("{file}: step {step}: {message}")]
+    #[error("{file}: {list} {step}: {message}")]
     Step {
         /// The file.
         file: String,
+        /// Which steps: `step`, `fork step`.
+        list: &'static str,
         /// The step, counted from 1.
         step: usize,
         /// Which key, and what would be right.
@@ -389,12 +446,10 @@ impl Policy {
             refuse(format!("line {line}: {}", error.message().replace('\n', " ")))
         })?;
         let steps = match table.remove("steps") {
-            Some(Value::Array(steps)) if !steps.is_empty() => steps,
-            Some(_) => {
-                return Err(refuse("`steps` must be a list of one or more tables, each with a `kind`".to_owned()));
-            }
             None => return Err(refuse("`steps` is missing: a list of tables, each with a `kind`".to_owned())),
+            Some(value) => step_tables("steps", value).map_err(refuse)?,
         };
+        let fork = table.remove("fork").map(|value| step_tables("fork", value)).transpose().map_err(refuse)?;
         let mut keys = Keys::new(table);
         let head = (|| {
             let mut entry = Keys::new(keys.table("entry")?);
@@ -403,28 +458,68 @@ impl Policy {
                 title: keys.text("title")?,
                 aliases: keys.texts("aliases")?,
                 kernel: keys.kernel("kernel")?,
-                entry: Entry {
-                    wide: entry.flag_or("wide", true)?,
-                    affine_idle_prev: entry.flag("affine_idle_prev")?,
-                    sync_minus_delayed: entry.flag("sync_minus_delayed")?,
-                    set_waker_recent: entry.flag("set_waker_recent")?,
-                    prefer_current_hint: entry.flag("prefer_current_hint")?,
-                },
+                entry: parse_entry(&mut entry)?,
                 steps: Vec::new(),
+                fork: None,
             };
             entry.done("`entry`")?;
-            keys.done("a policy, beside `steps`,")?;
+            keys.done("a policy, beside `steps` and `fork`,")?;
             Ok(head)
         })()
         .map_err(refuse)?;
-        let refuse = |step: usize, message: String| PolicyError::Step { file: file.to_owned(), step, message };
-        let steps = steps
-            .into_iter()
-            .enumerate()
-            .map(|(index, value)| parse_step(value).map_err(|message| refuse(index + 1, message)))
-            .collect::<Result<Vec<Step>, _>>()?;
-        check_order(&steps).map_err(|(index, message)| refuse(index + 1, message))?;
-        Ok(Policy { steps, ..head })
+        let steps = parse_steps(file, "step", steps)?;
+        let fork = fork.map(|fork| parse_steps(file, "fork step", fork)).transpose()?;
+        if let Some((index, step)) =
+            fork.iter().flatten().enumerate().find(|(_, step)| !FORK_KINDS.contains(&step.kind()))
+        {
+            let message = format!("{} is no step of a fork; those are {}", step.kind(), FORK_KINDS.join(", "));
+            return Err(PolicyError::Step { file: file.to_owned(), list: "fork step", step: index + 1, message });
+        }
+        Ok(Policy { steps, fork, ..head })
+    }
+}
+
+/// The tables of a list of steps.
+fn step_tables(key: &str, value: Value) -> Result<Vec<Value>, String> {
+    match value {
+        Value::Array(steps) if !steps.is_empty() => Ok(steps),
+        _ => Err(format!("`{key}` must be a list of one or more tables, each with a `kind`")),
+    }
+}
+
+/// A list of steps in an order that makes sense; `list` is what errors call its members.
+fn parse_steps(file: &str, list: &'static str, steps: Vec<Value>) -> Result<Vec<Step>, PolicyError> {
+    let refuse = |index: usize, message| PolicyError::Step { file: file.to_owned(), list, step: index + 1, message };
+    let steps = steps
+        .into_iter()
+        .enumerate()
+        .map(|(index, value)| parse_step(value).map_err(|message| refuse(index, message)))
+        .collect::<Result<Vec<Step>, _>>()?;
+    check_order(&steps).map_err(|(index, message)| refuse(index, message))?;
+    Ok(steps)
+}
+
+/// How the target is chosen: keys that the anchor does not read must not be set.
+fn parse_entry(keys: &mut Keys) -> Result<Entry, String> {
+    let anchor = keys.word_or("anchor", EntryAnchor::Load)?;
+    let entry = Entry {
+        anchor,
+        wide: keys.flag_or("wide", anchor != EntryAnchor::Prev)?,
+        affine_idle_prev: keys.flag("affine_idle_prev")?,
+        sync_minus_delayed: keys.flag("sync_minus_delayed")?,
+        set_waker_recent: keys.flag("set_waker_recent")?,
+        prefer_current_hint: keys.flag("prefer_current_hint")?,
+    };
+    let (load, prev) = (anchor == EntryAnchor::Load, anchor == EntryAnchor::Prev);
+    let unread = [
+        ("wide", entry.wide && prev),
+        ("affine_idle_prev", entry.affine_idle_prev && !load),
+        ("sync_minus_delayed", entry.sync_minus_delayed && !load),
+        ("set_waker_recent", entry.set_waker_recent && prev),
+    ];
+    match unread.into_iter().find(|&(_, set)| set) {
+        Some((key, _)) => Err(format!("`{key}` is true but `anchor = \"{}\"` does not read it", spell(anchor))),
+        None => Ok(entry),
     }
 }
 
@@ -489,7 +584,21 @@ fn parse_step(value: Value) -> Result<Step, String> {
                 cost: keys.word("cost")?,
             },
             "TakeKept" => Step::TakeKept { order: keys.words("order")? },
+            "ClaimPrev" => Step::ClaimPrev {
+                within: keys.word_of("within", &[Within::Cluster, Within::Llc, Within::All])?,
+                core: keys.flag("core")?,
+                no_busier: keys.flag("no_busier")?,
+            },
+            "ClaimAny" => {
+                Step::ClaimAny { within: keys.word("within")?, core: keys.flag("core")?, charge: keys.flag("charge")? }
+            }
+            "ClaimIdlest" => Step::ClaimIdlest {
+                within: keys.word_of("within", &[Within::Llc, Within::Node, Within::All])?,
+                core: keys.flag("core")?,
+            },
+            "SyncStack" => Step::SyncStack { spare: keys.count("spare")? },
             "ReturnTarget" => Step::ReturnTarget,
+            "ReturnPrev" => Step::ReturnPrev,
             _ => return Err(format!("unknown step; the kinds are {}", KINDS.join(", "))),
         })
     })()
@@ -527,10 +636,13 @@ fn check_order(steps: &[Step]) -> Result<(), (usize, String)> {
         seen.check(step, later).map_err(|message| (index, format!("{}: {message}", step.kind())))?;
     }
     match steps[last] {
-        Step::ReturnTarget => Ok(()),
+        Step::ReturnTarget | Step::ReturnPrev => Ok(()),
         _ => Err((
             last,
-            format!("{} cannot be the last step; end with {{ kind = \"ReturnTarget\" }}", steps[last].kind()),
+            format!(
+                "{} cannot be the last step; end with {{ kind = \"ReturnTarget\" }} or {{ kind = \"ReturnPrev\" }}",
+                steps[last].kind()
+            ),
         )),
     }
 }
@@ -621,7 +733,16 @@ impl Seen {
                     }
                 }
             }
-            Step::ReturnTarget if !later.is_empty() => {
+            Step::ClaimAny { charge: true, .. } => {
+                needs(self.need_llc, "NeedLlc, since it is charged,")?;
+                needs(self.budget.is_some(), "a Budget, since it is charged,")?;
+                if !matches!(self.budget, Some(Method::Util | Method::None)) {
+                    return Err(
+                        "books no time, which a proportional budget needs; charge it to `util` or `none`".to_owned()
+                    );
+                }
+            }
+            Step::ReturnTarget | Step::ReturnPrev if !later.is_empty() => {
                 return Err("ends the search; the steps after it never run".to_owned());
             }
             _ => {}
@@ -665,20 +786,35 @@ impl Step {
             Step::ScanLlc { .. } => "ScanLlc",
             Step::ScanMerged { .. } => "ScanMerged",
             Step::TakeKept { .. } => "TakeKept",
+            Step::ClaimPrev { .. } => "ClaimPrev",
+            Step::ClaimAny { .. } => "ClaimAny",
+            Step::ClaimIdlest { .. } => "ClaimIdlest",
+            Step::SyncStack { .. } => "SyncStack",
             Step::ReturnTarget => "ReturnTarget",
+            Step::ReturnPrev => "ReturnPrev",
         }
+    }
+
+    /// The CPU that the step decides for is claimed: out of everybody's sight.
+    pub fn claims(&self) -> bool {
+        matches!(self, Step::ClaimPrev { .. } | Step::ClaimAny { .. } | Step::ClaimIdlest { .. })
     }
 
     /// Part of the scan phase that an exhausted budget leaves.
     pub(crate) fn is_scan(&self) -> bool {
-        matches!(self, Step::ScanCluster { .. } | Step::ScanLlc { .. } | Step::ScanMerged { .. })
+        match self {
+            Step::ScanCluster { .. } | Step::ScanLlc { .. } | Step::ScanMerged { .. } => true,
+            Step::ClaimAny { charge, .. } => *charge,
+            _ => false,
+        }
     }
 
     fn is_charged_scan(&self) -> bool {
-        matches!(
-            self,
-            Step::ScanCluster { charge: true, .. } | Step::ScanLlc { charge: true, .. } | Step::ScanMerged { .. }
-        )
+        match self {
+            Step::ScanCluster { charge, .. } | Step::ScanLlc { charge, .. } | Step::ClaimAny { charge, .. } => *charge,
+            Step::ScanMerged { .. } => true,
+            _ => false,
+        }
     }
 }
 
@@ -758,6 +894,21 @@ impl Keys {
         match self.take(key) {
             Some(Value::Integer(number)) if number > 0 && number <= i64::from(u32::MAX) => Ok(number as u32),
             found => Err(wrong(key, found, "a whole number, 1 or more")),
+        }
+    }
+
+    /// A number that may be 0.
+    fn count(&mut self, key: &'static str) -> Result<u32, String> {
+        match self.take(key) {
+            Some(Value::Integer(number)) if number >= 0 && number <= i64::from(u32::MAX) => Ok(number as u32),
+            found => Err(wrong(key, found, "a whole number, 0 or more")),
+        }
+    }
+
+    fn word_or<W: Word>(&mut self, key: &'static str, absent: W) -> Result<W, String> {
+        match self.take(key) {
+            None => Ok(absent),
+            found => parse_word(key, found),
         }
     }
 

@@ -14,13 +14,13 @@ pub(crate) enum Scanned {
 }
 
 #[inline]
-fn cpu_at(word: usize, bit: u32) -> CpuId {
+pub(crate) fn cpu_at(word: usize, bit: u32) -> CpuId {
     CpuId::from(64 * word + bit as usize)
 }
 
 /// Bits up to and including `bit`.
 #[inline]
-fn through(bit: u32) -> u64 {
+pub(crate) fn through(bit: u32) -> u64 {
     u64::MAX >> (63 - bit)
 }
 
@@ -120,7 +120,7 @@ impl<V: View, T: Tracer> Decision<'_, V, T> {
 
     /// Counts examined CPUs by their distance from this CPU.
     #[inline]
-    fn examine(&mut self, word: usize, bits: u64) {
+    pub(crate) fn examine(&mut self, word: usize, bits: u64) {
         if bits == 0 {
             return;
         }
@@ -181,17 +181,11 @@ impl<V: View, T: Tracer> Decision<'_, V, T> {
             let hits = walk & allowed & self.pred_word(pred, word);
             let found = (hits != 0).then(|| hits.trailing_zeros());
             let walk = found.map_or(walk, |bit| walk & through(bit));
-            if charge && self.left != UNLIMITED {
-                let count = walk.count_ones();
-                if count > self.left {
-                    let end = nth_bit(walk, self.left);
-                    visited(cpu_at(word, end));
-                    self.left = 0;
-                    self.examine(word, walk & allowed & !(u64::MAX << end));
-                    self.exhaust();
-                    return Scanned::Exhausted;
-                }
-                self.left -= count;
+            if charge && let Some(end) = self.charge(walk) {
+                visited(cpu_at(word, end));
+                self.examine(word, walk & allowed & !(u64::MAX << end));
+                self.exhaust();
+                return Scanned::Exhausted;
             }
             visited(cpu_at(word, 63 - walk.leading_zeros()));
             self.examine(word, walk & allowed);
@@ -200,6 +194,22 @@ impl<V: View, T: Tracer> Decision<'_, V, T> {
             }
         }
         Scanned::Nothing
+    }
+
+    /// Charges the CPUs of a walk to the budget: `None` when it covers them, else the bit at which it ran out.
+    #[inline(always)]
+    pub(crate) fn charge(&mut self, walk: u64) -> Option<u32> {
+        if self.left == UNLIMITED {
+            return None;
+        }
+        let count = walk.count_ones();
+        if count > self.left {
+            let end = nth_bit(walk, self.left);
+            self.left = 0;
+            return Some(end);
+        }
+        self.left -= count;
+        None
     }
 
     /// The first thread of a core, ascending, for which the predicate holds, within the affinity and `filter`.

@@ -70,6 +70,22 @@ pub enum Event {
     Left(u32),
     /// The CPU is kept as a second chance.
     Kept(CpuId),
+    /// A cluster was looked into: the least busy one, or one that is less busy than prev's.
+    Cluster {
+        /// Its first CPU.
+        first: CpuId,
+        /// Its CPUs that are not idle.
+        busy: u32,
+        /// Its CPUs.
+        size: u32,
+    },
+    /// An idle CPU was claimed.
+    Claimed {
+        /// The CPU.
+        cpu: CpuId,
+        /// Nobody else was faster.
+        won: bool,
+    },
     /// No idle core was found: the hint is cleared.
     HintCleared,
     /// The budget ran out: the scans that remain are left out.
@@ -97,6 +113,12 @@ pub enum AffineRule {
     BothIdle,
     /// This CPU is idle and shares the previous one's LLC.
     ThisIdle,
+    /// This CPU shares the previous one's LLC; whether it is idle does not count.
+    ThisNear,
+    /// The previous CPU is in another LLC and the waker does not give way.
+    PrevFar,
+    /// The rule knows no other target than the previous CPU.
+    AlwaysPrev,
     /// A sync wake-up by the only task here.
     SyncAlone,
     /// The previous CPU is idle.

@@ -10,6 +10,15 @@ use huddle_machine::{CpuId, Distance};
 pub trait View {
     /// CPUs that are idle, with nothing queued and no wake-up pending (`available_idle_cpu`).
     fn idle_word(&self, word: usize) -> u64;
+    /// CPUs whose core is idle as a whole: all its online threads are.
+    fn idle_core_word(&self, _word: usize) -> Option<u64> {
+        None
+    }
+    /// Takes an idle CPU out of everybody's sight, so that nobody else places a task there; `false`: somebody was faster. Won or
+    /// lost, [`View::idle_word`] no longer shows the CPU, nor [`View::idle_core_word`] any thread of its core.
+    fn claim(&mut self, _cpu: CpuId) -> Option<bool> {
+        None
+    }
     /// CPUs that run only SCHED_IDLE tasks (`sched_idle_cpu`).
     fn sched_idle_word(&self, word: usize) -> u64;
     /// CPUs that the wakee may use: affinity ∩ active.
@@ -37,6 +46,10 @@ pub trait View {
     /// The wake-up asks for the CPU that executes it (`WF_CURRENT_CPU`, 6.6 on).
     fn prefers_current_cpu(&self) -> bool {
         false
+    }
+    /// The waker has lately slept soon after its sync wake-ups, before it woke anybody else.
+    fn waker_keeps_sync(&self) -> Option<bool> {
+        None
     }
     /// The wakee has policy SCHED_IDLE.
     fn wakee_is_sched_idle(&self) -> bool;
@@ -99,8 +112,9 @@ pub struct Placement {
     pub cpu: CpuId,
     /// The target that the entry rule chose.
     pub target: CpuId,
-    /// Index of the deciding step in the record's steps. The number of steps ([`crate::Plan::nr_steps`]) stands for the core's own
-    /// rules around them: a wake-up that asks for this CPU, a task with one CPU, a choice outside the affinity.
+    /// Index of the deciding step in the record's steps, of a fork in its fork steps. The number of steps
+    /// ([`crate::Plan::nr_steps`], the length of [`crate::Plan::fork_steps`]) stands for the core's own rules around them: a wake-up
+    /// that asks for this CPU, a task with one CPU, a choice outside the affinity.
     pub step: u8,
     /// The wake-up was wide (`wake_wide`): affine choice refused.
     pub wide: bool,

@@ -26,6 +26,9 @@ fn one_thousand_cpus_no_decision_allocates() {
                     if let Ok(placement) = plan.place(&mut state, &wakeup, &mut scratch) {
                         placed += 1 + placement.examined.iter().sum::<u32>();
                     }
+                    if let Some(Ok(placement)) = plan.place_fork(&mut state, &wakeup, &mut scratch) {
+                        state.idle.insert(placement.cpu);
+                    }
                 }
             });
             assert!(placed > 2 * tree.nr_cpus as u32, "{name}: the scans ran over {placed} CPUs");

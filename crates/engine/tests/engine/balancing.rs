@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use huddle_domains::Kernel;
 use huddle_engine::Cause;
 use huddle_machine::{Arch, Layout, Machine, Topology};
 
@@ -37,16 +38,18 @@ fn jacobsville_six_hogs_fork_onto_successive_cpus_without_the_cluster_level_and_
 
 #[test]
 fn jacobsville_six_hogs_end_one_per_cluster_with_the_cluster_level() {
-    let world = jacobsville("linux-5.14-cluster");
-    for seed in 0..8 {
-        let (_, watch) = world.run(&hogs(&[400; 6]), "0-23", &[], seed);
-        assert_eq!(per_cluster(&world, &watch, 1..=6).len(), 6, "seed {seed}");
+    for policy in ["linux-5.14-cluster", "linux-6.7"] {
+        let world = jacobsville(policy);
+        for seed in 0..8 {
+            let (_, watch) = world.run(&hogs(&[400; 6]), "0-23", &[], seed);
+            assert_eq!(per_cluster(&world, &watch, 1..=6).len(), 6, "{policy}, seed {seed}");
+        }
     }
 }
 
 #[test]
 fn jacobsville_24_hogs_fill_all_cpus_with_or_without_the_cluster_level() {
-    for policy in ["linux-5.14", "linux-5.14-cluster"] {
+    for policy in ["linux-5.14", "linux-5.14-cluster", "linux-6.7"] {
         let (report, watch) = jacobsville(policy).run(&hogs(&[200; 24]), "0-23", &[], 1);
         let mut cpus: Vec<usize> = (1..=24).map(|task| watch.place(task)).collect();
         cpus.sort_unstable();
@@ -136,6 +139,50 @@ fn jacobsville_two_hogs_on_one_cpu_share_it_in_slices() {
     // The first few depend on when the parent forked; the last ones are cut by the exit.
     for slice in &slices[4..slices.len() - 4] {
         assert!((12 * MS..=17 * MS).contains(slice), "{slices:?}");
+    }
+}
+
+#[test]
+fn jacobsville_two_hogs_on_one_cpu_take_turns_at_the_first_tick_after_a_slice_under_eevdf() {
+    // The base slice is 3 ms on 8 CPUs or more. At 250 Hz every tick, 4 ms apart, finds it over, at 1000 Hz every third. Whoever has
+    // run less than the other is the only one that is eligible then.
+    for (hz, turn) in [(250, 4 * MS), (1000, 3 * MS)] {
+        let mut machine = undisturbed("jacobsville");
+        machine.config.hz = hz;
+        let (report, watch) = World::new(&machine, "linux-6.7").run(&hogs(&[300, 300]), "3", &[], 1);
+        let stretches = watch.stretches.iter().filter(|stretch| stretch.task == 1 || stretch.task == 2);
+        let turns: Vec<u64> = stretches.map(|stretch| stretch.to - stretch.from).collect();
+        // The first few depend on when the parent forked; the last ones are cut by the exit.
+        let settled = &turns[4..turns.len() - 2];
+        assert!(settled.len() as u64 > 400 * MS / turn, "{turns:?}");
+        assert!(settled.iter().all(|&ns| ns == turn), "{hz} Hz: {turns:?}");
+        let ends = [report.finished_ns[1], report.finished_ns[2]];
+        assert!(ends[0].abs_diff(ends[1]) <= 2 * turn, "{hz} Hz: {ends:?}");
+    }
+}
+
+#[test]
+fn hybrid_fifteen_hogs_leave_a_thread_idle_and_no_whole_core_from_6_6_on() {
+    // P cores 0-1 … 6-7, E cores 8-15. The one of the sixteen that is soon done ran on an E core: a core with two tasks gives it one,
+    // though its module has three and so, before 6.6, more than the core.
+    let mut machine = undisturbed("alder-lake");
+    machine.topology.capacity.fill(1024);
+    let before = |kernel: &mut Kernel| {
+        (kernel.balance.smt_balance, kernel.balance.sibling_by_cores) = (false, false);
+    };
+    let worlds =
+        [(World::new(&machine, "linux-6.7"), true), (World::with_kernel(&machine, "linux-6.7", before), false)];
+    for (world, relieves) in worlds {
+        for seed in 0..4 {
+            let mut lengths = [500; 16];
+            let (_, all) = world.run(&hogs(&lengths), "0-15", &[], seed);
+            let on_e_core = (1..=16).find(|&task| all.place(task) >= 8).unwrap();
+            lengths[on_e_core as usize - 1] = 100;
+            let (_, watch) = world.run(&hogs(&lengths), "0-15", &[], seed);
+            let rest = (1..=16).filter(|&task| task != on_e_core);
+            let on_e_cores = rest.filter(|&task| watch.place(task) >= 8).count();
+            assert_eq!(on_e_cores, if relieves { 8 } else { 7 }, "seed {seed}, from 6.6 on: {relieves}");
+        }
     }
 }
 

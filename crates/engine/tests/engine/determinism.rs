@@ -12,7 +12,7 @@ fn run(world: &World, program: &Program, seed: u64) -> Report {
 #[test]
 fn the_same_seed_gives_the_same_report() {
     let program = hackbench(2, 10);
-    for policy in ["linux-5.9", "rfc2-cluster", "linux-5.14-cluster"] {
+    for policy in ["linux-5.9", "rfc2-cluster", "linux-5.14-cluster", "linux-6.7"] {
         let report = || run(&World::new(&machine("kunpeng920:nodes=1"), policy), &program, 7);
         assert_eq!(report(), report(), "{policy}");
     }

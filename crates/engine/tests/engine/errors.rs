@@ -1,5 +1,6 @@
 //! What cannot be simulated is refused with one clear line.
 
+use huddle_domains::Kernel;
 use huddle_engine::SimError;
 use huddle_program::{GateId, Op, ProgramError, TaskId};
 
@@ -47,11 +48,12 @@ fn tasks_that_wait_for_ever_end_in_an_error() {
 }
 
 #[test]
-fn a_kernel_with_the_eevdf_queue() {
-    let world = World::new(&machine("kunpeng920:nodes=1"), "linux-6.7");
+fn a_kernel_whose_sleepers_stay_queued() {
+    let later = |kernel: &mut Kernel| *kernel = Kernel::load("6.12").unwrap();
+    let world = World::with_kernel(&machine("kunpeng920:nodes=1"), "linux-6.7", later);
     let error = world.try_run(&hackbench(1, 1), "0-23", &[], (1, LIMIT), &mut Quiet).unwrap_err();
-    assert!(matches!(&error, SimError::NotSimulated { kernel, .. } if kernel == "6.7"), "{error}");
-    assert!(error.to_string().contains("EEVDF"), "{error}");
+    assert!(matches!(&error, SimError::NotSimulated { kernel, .. } if kernel == "6.12"), "{error}");
+    assert!(error.to_string().contains("delayed dequeue"), "{error}");
 }
 
 #[test]

@@ -6,11 +6,18 @@ use huddle_machine::Distance;
 
 use crate::world::{World, hackbench, machine};
 
-const POLICIES: [&str; 6] =
-    ["linux-5.9", "linux-5.10", "linux-5.14", "linux-5.14-cluster", "rfc2-cluster", "rfc2-no-select-idle-cluster"];
+const POLICIES: [&str; 7] = [
+    "linux-5.9",
+    "linux-5.10",
+    "linux-5.14",
+    "linux-5.14-cluster",
+    "linux-6.7",
+    "rfc2-cluster",
+    "rfc2-no-select-idle-cluster",
+];
 
 /// Runs hackbench and checks what must hold whatever the machine and the policy.
-fn lawful(world: &World, cpus: &str, groups: u32, loops: u64, seed: u64) {
+pub fn lawful(world: &World, cpus: &str, groups: u32, loops: u64, seed: u64) {
     let program = hackbench(groups, loops);
     let (report, watch) = world.run(&program, cpus, &[], seed);
     let workers = 40 * groups;
@@ -46,7 +53,7 @@ fn kunpeng_one_node_under_every_policy() {
 #[test]
 fn kunpeng_one_cpu_and_one_cluster() {
     let machine = machine("kunpeng920:nodes=1");
-    for policy in ["linux-5.9", "rfc2-cluster"] {
+    for policy in ["linux-5.9", "linux-6.7", "rfc2-cluster"] {
         let world = World::new(&machine, policy);
         for seed in 0..3 {
             lawful(&world, "5", 1, 8, seed);
@@ -58,7 +65,7 @@ fn kunpeng_one_cpu_and_one_cluster() {
 #[test]
 fn kunpeng_two_of_four_nodes() {
     let machine = machine("kunpeng920");
-    for policy in ["linux-5.9", "linux-5.14-cluster", "rfc2-cluster"] {
+    for policy in ["linux-5.9", "linux-5.14-cluster", "linux-6.7", "rfc2-cluster"] {
         let world = World::new(&machine, policy);
         for (groups, seed) in [(1, 1), (2, 2), (3, 3)] {
             lawful(&world, "0-47", groups, 6, seed);
@@ -69,7 +76,7 @@ fn kunpeng_two_of_four_nodes() {
 #[test]
 fn xeon_with_smt_whole_and_one_package() {
     let machine = machine("xeon-2s44c88t");
-    for policy in ["linux-5.9", "linux-5.10", "linux-5.14"] {
+    for policy in ["linux-5.9", "linux-5.10", "linux-5.14", "linux-6.7"] {
         let world = World::new(&machine, policy);
         lawful(&world, "0-87", 3, 6, 1);
         lawful(&world, "0-86", 1, 6, 2);
@@ -81,7 +88,7 @@ fn xeon_with_smt_whole_and_one_package() {
 #[test]
 fn jacobsville_with_and_without_the_cluster_level() {
     let machine = machine("jacobsville");
-    for policy in ["linux-5.14", "linux-5.14-cluster"] {
+    for policy in ["linux-5.14", "linux-5.14-cluster", "linux-6.7"] {
         let world = World::new(&machine, policy);
         (0..4).for_each(|seed| lawful(&world, "0-23", 2, 6, seed));
     }
@@ -93,9 +100,11 @@ fn preemptible_and_not_with_either_writer_wake_up_rule() {
     for preempt in [false, true] {
         machine.config.preempt = preempt;
         for rule in [PipeWriterWake::EveryFullRead, PipeWriterWake::FreedSlot] {
-            let world = World::with_kernel(&machine, "linux-5.9", |kernel| kernel.pipe_writer_wake = rule);
-            for (cpus, groups) in [("0-23", 2), ("0-3", 1)] {
-                (0..2).for_each(|seed| lawful(&world, cpus, groups, 10, seed));
+            for policy in ["linux-5.9", "linux-6.7"] {
+                let world = World::with_kernel(&machine, policy, |kernel| kernel.pipe_writer_wake = rule);
+                for (cpus, groups) in [("0-23", 2), ("0-3", 1)] {
+                    (0..2).for_each(|seed| lawful(&world, cpus, groups, 10, seed));
+                }
             }
         }
     }

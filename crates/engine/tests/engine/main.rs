@@ -5,6 +5,7 @@
 
 mod balancing;
 mod determinism;
+mod dsq;
 mod errors;
 mod hackbench;
 mod laws;

@@ -44,11 +44,14 @@ pub struct Args {
     #[arg(long, value_name = "CPU")]
     this: Option<u32>,
     /// The CPU on which the wakee ran last [default: the target]
-    #[arg(long, value_name = "CPU", required_unless_present = "target")]
+    #[arg(long, value_name = "CPU", required_unless_present_any = ["target", "fork"])]
     prev: Option<u32>,
-    /// The wake-up is a sync one: the waker is about to sleep
+    /// The wake-up is a sync one: the waker is about to sleep and, where a policy asks, known to do so
     #[arg(long, conflicts_with = "target")]
     sync: bool,
+    /// Place a task that the CPU --this forks, by the policy's steps for forks
+    #[arg(long, conflicts_with_all = ["target", "prev", "sync", "recent", "budget"])]
+    fork: bool,
     /// The wakee's recent CPU
     #[arg(long, value_name = "CPU")]
     recent: Option<u32>,
@@ -87,15 +90,22 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     Ok(out.flush()?)
 }
 
-/// A wake-up in a frozen state.
+/// What is to be placed.
+enum Asked {
+    WakeUp,
+    /// A wake-up past the entry rule.
+    OnTarget(CpuId),
+    Fork,
+}
+
+/// A wake-up or a fork in a frozen state.
 struct Question<'a> {
     machine: String,
     tree: &'a DomainTree,
     busy: CpuSet,
     state: Frozen,
     wakeup: Wakeup,
-    /// Given: the entry rule is left out.
-    target: Option<CpuId>,
+    asked: Asked,
 }
 
 impl<'a> Question<'a> {
@@ -120,10 +130,17 @@ impl<'a> Question<'a> {
             (None, Some(target)) => Ok(target),
             (None, None) => Err(Failure::usage(format!("{option}: is missing; give it, or --target"))),
         };
+        let prev = if args.fork { args.this } else { args.prev };
         let wakeup =
-            Wakeup { this: or_target("--this", args.this)?, prev: or_target("--prev", args.prev)?, sync: args.sync };
+            Wakeup { this: or_target("--this", args.this)?, prev: or_target("--prev", prev)?, sync: args.sync };
         state.waker_load = state.load[wakeup.this.index()];
-        let mut question = Question { machine: machine.to_owned(), tree, busy, state, wakeup, target };
+        state.waker_keeps_sync = Some(args.sync);
+        let asked = match target {
+            Some(target) => Asked::OnTarget(target),
+            None if args.fork => Asked::Fork,
+            None => Asked::WakeUp,
+        };
+        let mut question = Question { machine: machine.to_owned(), tree, busy, state, wakeup, asked };
         if let Some(budget) = args.budget {
             // The LLC that counts is the target's.
             let target = question.decide(plan)?.placement.target;
@@ -139,13 +156,21 @@ impl<'a> Question<'a> {
         let mut events = Vec::new();
         let mut hear = |event| events.push(event);
         let mut scratch = plan.scratch();
-        let placement = match self.target {
-            Some(target) => plan.place_on_target_traced(&mut state, &self.wakeup, target, &mut scratch, &mut hear),
-            None => plan.place_traced(&mut state, &self.wakeup, &mut scratch, &mut hear),
+        let wakeup = &self.wakeup;
+        let (steps, placement) = match self.asked {
+            Asked::WakeUp => (plan.steps(), plan.place_traced(&mut state, wakeup, &mut scratch, &mut hear)),
+            Asked::OnTarget(target) => {
+                (plan.steps(), plan.place_on_target_traced(&mut state, wakeup, target, &mut scratch, &mut hear))
+            }
+            Asked::Fork => {
+                plan.fork_steps()
+                    .zip(plan.place_fork_traced(&mut state, wakeup, &mut scratch, &mut hear))
+                    .ok_or_else(|| Failure::usage(format!("--fork: {} leaves forks to the kernel", plan.policy())))?
+            }
         };
         let placement = placement.map_err(Failure::work)?;
         let llc_size = self.tree.cached[placement.target.index()].sd_llc_size;
-        Ok(Story::new(placement, &events, plan.steps(), llc_size))
+        Ok(Story::new(placement, &events, steps, llc_size))
     }
 
     /// What a CPU is at.
@@ -257,10 +282,13 @@ impl Story {
         let Wakeup { this, prev, sync } = question.wakeup;
         writeln!(out, "{} on {}, domains of kernel {}", policy.name, question.machine, kernel.name)?;
         let busy = if question.busy.is_empty() { "none".to_owned() } else { question.busy.to_string() };
-        writeln!(out, "this {this}, prev {prev}{}, busy {busy}\n", if sync { ", sync" } else { "" })?;
-        match question.target {
-            Some(target) => writeln!(out, "target {target}, as given")?,
-            None => self.entry.iter().filter_map(entry_line).try_for_each(|line| writeln!(out, "{line}"))?,
+        match question.asked {
+            Asked::Fork => writeln!(out, "fork on {this}, busy {busy}\n")?,
+            _ => writeln!(out, "this {this}, prev {prev}{}, busy {busy}\n", if sync { ", sync" } else { "" })?,
+        }
+        match question.asked {
+            Asked::OnTarget(target) => writeln!(out, "target {target}, as given")?,
+            _ => self.entry.iter().filter_map(entry_line).try_for_each(|line| writeln!(out, "{line}"))?,
         }
         let width = self.steps.iter().map(|chapter| chapter.kind.len()).max().unwrap_or(0);
         for chapter in &self.steps {
@@ -297,6 +325,7 @@ impl Story {
             "this": question.wakeup.this.0,
             "prev": question.wakeup.prev.0,
             "sync": question.wakeup.sync,
+            "fork": matches!(question.asked, Asked::Fork),
             "target": self.placement.target.0,
             "target_rule": self.entry.iter().filter_map(entry_line).collect::<Vec<_>>(),
             "cpu": self.placement.cpu.0,
@@ -314,6 +343,7 @@ impl Chapter {
     /// What the step did, in one line.
     fn words(&self, question: &Question, roomy: bool) -> String {
         let mut words = Vec::new();
+        let claimed = self.claimed();
         for event in &self.events {
             words.push(match *event {
                 Event::Skipped(why) => format!("skipped: {why}"),
@@ -329,8 +359,12 @@ impl Chapter {
                 Event::Budget(None) => "no limit".to_owned(),
                 Event::Left(left) => format!("budget left {left}"),
                 Event::Kept(cpu) => format!("{cpu} kept as second chance"),
+                Event::Cluster { first, busy, size } => format!("cluster of {first}: {busy} of {size} busy"),
+                Event::Claimed { cpu, won: true } => format!("claimed {cpu}"),
+                Event::Claimed { cpu, won: false } => format!("{cpu} lost to another claim"),
                 Event::HintCleared => "no idle core: hint cleared".to_owned(),
                 Event::Exhausted => "budget exhausted".to_owned(),
+                Event::Decided(_) if claimed.is_some() => continue,
                 Event::Decided(cpu) => format!("found {cpu}"),
                 Event::Examined { .. }
                 | Event::Step(_)
@@ -348,6 +382,14 @@ impl Chapter {
         if words.is_empty() { "continue".to_owned() } else { words.join("; ") }
     }
 
+    /// The CPU that the step has claimed.
+    fn claimed(&self) -> Option<CpuId> {
+        self.events.iter().find_map(|event| match *event {
+            Event::Claimed { cpu, won: true } => Some(cpu),
+            _ => None,
+        })
+    }
+
     /// The CPUs that the step's scan examined, in order.
     fn examined(&self) -> Vec<CpuId> {
         let mut cpus = Vec::new();
@@ -362,6 +404,10 @@ impl Chapter {
     fn json(&self, question: &Question, roomy: bool) -> Value {
         let find = |wanted: fn(&Event) -> Option<Value>| self.events.iter().find_map(wanted);
         let examined = self.examined().into_iter().map(|cpu| json!({ "cpu": cpu.0, "state": question.at(cpu) }));
+        let clusters = self.events.iter().filter_map(|event| match *event {
+            Event::Cluster { first, busy, size } => Some(json!({ "first": first.0, "busy": busy, "size": size })),
+            _ => None,
+        });
         let tested = self.events.iter().find_map(|event| match *event {
             Event::Tested { cpu, good } => Some(json!({ "cpu": cpu.0, "state": question.at(cpu), "good": good })),
             _ => None,
@@ -373,6 +419,8 @@ impl Chapter {
             "skipped": find(|event| if let Event::Skipped(why) = event { Some(json!(why)) } else { None }),
             "tested": tested,
             "examined": Value::from_iter(examined),
+            "clusters": Value::from_iter(clusters),
+            "claimed": self.claimed().map(|cpu| cpu.0),
             "kept": find(|event| if let Event::Kept(cpu) = event { Some(json!(cpu.0)) } else { None }),
             "budget": find(|event| if let Event::Budget(budget) = event { Some(json!(budget)) } else { None }),
             "left": find(|event| if let Event::Left(left) = event { Some(json!(left)) } else { None }),
@@ -425,6 +473,9 @@ fn rule_words(rule: AffineRule) -> String {
         AffineRule::SameCpu => "this CPU is prev".to_owned(),
         AffineRule::BothIdle => "this CPU and prev are idle under one LLC: prev".to_owned(),
         AffineRule::ThisIdle => "this CPU is idle and shares prev's LLC".to_owned(),
+        AffineRule::ThisNear => "this CPU shares prev's LLC".to_owned(),
+        AffineRule::PrevFar => "prev is in another LLC, and the waker does not give way".to_owned(),
+        AffineRule::AlwaysPrev => "always prev".to_owned(),
         AffineRule::SyncAlone => "a sync wake-up, and the waker is alone on this CPU".to_owned(),
         AffineRule::PrevIdle => "prev is idle".to_owned(),
         AffineRule::SyncLoad => "a sync wake-up, and the waker is all the load here".to_owned(),

@@ -2,7 +2,7 @@
 
 use std::io::{self, BufWriter, Write};
 
-use huddle_policy::{Policy, PolicyError, policy_names};
+use huddle_policy::{Policy, PolicyError, Step, policy_names};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
@@ -79,7 +79,16 @@ fn write_policy(out: &mut impl Write, policy: &Policy) -> io::Result<()> {
     }
     write_inputs(out, "  ", &policy.entry.inputs())?;
     writeln!(out, "\nSteps: the first that finds a CPU ends the search")?;
-    for (index, step) in policy.steps.iter().enumerate() {
+    write_steps(out, &policy.steps)?;
+    if let Some(fork) = &policy.fork {
+        writeln!(out, "\nFork and exec: target and prev are the CPU that forks")?;
+        write_steps(out, fork)?;
+    }
+    Ok(())
+}
+
+fn write_steps(out: &mut impl Write, steps: &[Step]) -> io::Result<()> {
+    for (index, step) in steps.iter().enumerate() {
         writeln!(out, "{:>3}. {}", index + 1, step.kind())?;
         write_wrapped(out, "     ", &step.describe())?;
         write_inputs(out, "     ", &step.inputs())?;
@@ -127,12 +136,17 @@ fn listed(policy: &Policy) -> Value {
 }
 
 fn explained(policy: &Policy) -> Value {
-    let steps = policy.steps.iter().enumerate().map(
-        |(index, step)| json!({ "number": index + 1, "step": step, "text": step.describe(), "inputs": step.inputs() }),
-    );
+    let steps = |steps: &[Step]| {
+        Value::from_iter(steps.iter().enumerate().map(
+            |(index, step)| json!({ "number": index + 1, "step": step, "text": step.describe(), "inputs": step.inputs() }),
+        ))
+    };
     let mut value = listed(policy);
     value["schema"] = json!(SCHEMA);
     value["entry"] = json!({ "rule": policy.entry, "text": policy.entry.describe(), "inputs": policy.entry.inputs() });
-    value["steps"] = Value::from_iter(steps);
+    value["steps"] = steps(&policy.steps);
+    if let Some(fork) = &policy.fork {
+        value["fork"] = steps(fork);
+    }
     value
 }

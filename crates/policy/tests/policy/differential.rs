@@ -25,9 +25,17 @@ fn words_and_cpu_by_cpu_decide_alike() {
             let (state, wakeup, target) = random_case(&mut rng, &lab);
             let (mut ours, mut theirs): (Frozen, Frozen) = (state.clone(), state.clone());
             let mut reference = Reference { policy, tree: &lab.tree, topology: &lab.topology, state: &mut theirs };
-            let (placement, expected) = match decision % 2 {
-                0 => (lab.plan.place(&mut ours, &wakeup, &mut scratch), reference.place(&wakeup)),
-                _ => (lab.plan.select(&mut ours, &wakeup, target, &mut scratch), reference.select(&wakeup, target.0)),
+            let (steps, placement, expected) = match (decision % 3, &policy.fork) {
+                (0, Some(fork)) => (
+                    fork,
+                    lab.plan.place_fork(&mut ours, &wakeup, &mut scratch).unwrap(),
+                    reference.place_fork(&wakeup),
+                ),
+                (1, _) => {
+                    let placement = lab.plan.select(&mut ours, &wakeup, target, &mut scratch);
+                    (&policy.steps, placement, reference.select(&wakeup, target.0))
+                }
+                _ => (&policy.steps, lab.plan.place(&mut ours, &wakeup, &mut scratch), reference.place(&wakeup)),
             };
             let placement = placement.unwrap();
             let found = Outcome {
@@ -46,7 +54,7 @@ fn words_and_cpu_by_cpu_decide_alike() {
             };
             assert_eq!(found, expected, "{}", case());
             assert_eq!(ours, theirs, "state left by {}", case());
-            steps_seen.insert(policy.steps.get(found.step).map_or("the core", |step| step.kind()));
+            steps_seen.insert(steps.get(found.step).map_or("the core", |step| step.kind()));
         }
     }
     // Every kind that can decide has decided somewhere; the others only prepare.
@@ -63,7 +71,12 @@ fn words_and_cpu_by_cpu_decide_alike() {
         "ScanLlc",
         "ScanMerged",
         "TakeKept",
+        "ClaimPrev",
+        "ClaimAny",
+        "ClaimIdlest",
+        "SyncStack",
         "ReturnTarget",
+        "ReturnPrev",
         "the core",
     ];
     for kind in decides {

@@ -1,5 +1,7 @@
 //! Machines, policies and random states for the tests.
 
+use std::sync::LazyLock;
+
 use huddle_domains::{DomainTree, Kernel, build, build_for};
 use huddle_machine::{Arch, CpuId, CpuSet, Layout, Level, Topology};
 use huddle_policy::{Frozen, Plan, Policy, Wakeup, policy_names};
@@ -19,17 +21,24 @@ const TEST_RECORDS: &[&str] = &[
     include_str!("records/v7-second-chance.toml"),
     include_str!("records/v7-scan-prev-llc.toml"),
     include_str!("records/linux-7.2.toml"),
+    include_str!("records/claims-before-scans.toml"),
+    include_str!("records/claims-everywhere.toml"),
 ];
 
-/// Every shipped and every test record.
-pub fn all_policies() -> Vec<Policy> {
+/// Read once: each record loads its kernel's chain of records.
+static POLICIES: LazyLock<Vec<Policy>> = LazyLock::new(|| {
     let shipped = policy_names().into_iter().map(|name| Policy::load(&name).unwrap());
     let test = TEST_RECORDS.iter().map(|text| Policy::parse("a test record", text).unwrap());
     shipped.chain(test).collect()
+});
+
+/// Every shipped and every test record.
+pub fn all_policies() -> &'static [Policy] {
+    &POLICIES
 }
 
 pub fn policy(name: &str) -> Policy {
-    all_policies().into_iter().find(|policy| policy.name == name).unwrap()
+    all_policies().iter().find(|policy| policy.name == name).unwrap().clone()
 }
 
 /// A machine under a kernel with a policy compiled for it.
@@ -51,7 +60,7 @@ impl Lab {
         Lab::with_tree(policy, topology, tree)
     }
 
-    fn with_tree(policy: &Policy, topology: Topology, tree: DomainTree) -> Lab {
+    pub fn with_tree(policy: &Policy, topology: Topology, tree: DomainTree) -> Lab {
         Lab { plan: policy.compile(&tree, &topology), policy: policy.clone(), topology, tree }
     }
 
@@ -193,8 +202,9 @@ pub fn random_case(rng: &mut Rng, lab: &Lab) -> (Frozen, Wakeup, CpuId) {
     for hint in &mut state.has_idle_cores {
         *hint = rng.chance(50);
     }
+    let size = tree.cached.iter().map(|cached| cached.sd_llc_size).max().unwrap();
     for limit in &mut state.nr_idle_scan {
-        *limit = limit.map(|size| rng.pick(&[0, 1, 2, 3, size, size, size / 2]));
+        *limit = Some(rng.pick(&[0, 1, 2, 3, size, size, size / 2]));
     }
     for cpu in 0..nr_cpus {
         state.avg_idle[cpu] = rng.pick(&[0, 40_000, 200_000, 1_000_000]);
@@ -210,6 +220,11 @@ pub fn random_case(rng: &mut Rng, lab: &Lab) -> (Frozen, Wakeup, CpuId) {
     state.wakee_flips = Some(rng.pick(&[0, 1, 5, 40]));
     state.waker_is_per_cpu_kthread = rng.chance(15);
     state.wakee_is_sched_idle = rng.chance(15);
+    state.waker_keeps_sync = Some(rng.chance(70));
+    if rng.chance(40) {
+        let percent = rng.pick(&[10, 50, 100]);
+        state.contested = rng.subset(&tree.online, percent);
+    }
     state.prefers_current_cpu = rng.chance(5);
     let wakeup = Wakeup { this, prev, sync: rng.chance(40) };
     let target = if rng.chance(50) { this } else { prev };

@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
 
 mod budget;
+mod claims;
+mod clusters;
 mod differential;
 mod entry;
 mod machines;

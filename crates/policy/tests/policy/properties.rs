@@ -1,7 +1,7 @@
 //! What holds for every record (specification 9.9), on random machines and states.
 
 use huddle_machine::{CpuId, CpuSet};
-use huddle_policy::{Frozen, Placement, Policy, Pred, Step, Wakeup};
+use huddle_policy::{Frozen, LOST_CLAIMS, Placement, Policy, Pred, Step, Wakeup};
 use proptest::prelude::*;
 
 use crate::machines::{Lab, Rng, all_policies, policy, random_case, random_lab, regular};
@@ -13,6 +13,13 @@ fn select(lab: &Lab, state: &mut Frozen, wakeup: &Wakeup, target: CpuId) -> Plac
 /// A policy and a seed for machine and states.
 fn any_policy() -> impl Strategy<Value = (Policy, u64)> {
     (proptest::sample::select(all_policies()), any::<u64>())
+}
+
+/// CPUs that claims took out of everybody's sight.
+fn taken(before: &Frozen, after: &Frozen) -> CpuSet {
+    let mut taken = before.idle.clone();
+    taken.subtract(&after.idle);
+    taken
 }
 
 fn good(state: &Frozen, pred: Pred, cpu: CpuId) -> bool {
@@ -41,6 +48,9 @@ proptest! {
 
     #[test]
     fn a_good_target_is_taken((policy, seed) in any_policy()) {
+        if policy.steps.iter().any(Step::claims) {
+            return Ok(());
+        }
         let mut rng = Rng(seed);
         let lab = random_lab(&mut rng, &policy, &policy.kernel);
         let asym_first = matches!(policy.steps[0], Step::AsymScan { .. });
@@ -89,6 +99,7 @@ proptest! {
                 prop_assert!(now <= then, "a search never sets the hint");
             }
             let restored = Frozen {
+                idle: before.idle.clone(),
                 recent: before.recent,
                 waker_recent: before.waker_recent,
                 has_idle_cores: before.has_idle_cores.clone(),
@@ -98,10 +109,57 @@ proptest! {
                 ..after.clone()
             };
             prop_assert_eq!(&restored, &before);
+            prop_assert!(after.idle.is_subset(&before.idle), "a wake-up makes no CPU idle");
             let this = wakeup.this.index();
             let others = |costs: &[u64]| [&costs[..this], &costs[this + 1..]].concat();
             prop_assert_eq!(others(&after.avg_scan_cost), others(&before.avg_scan_cost));
             prop_assert_eq!(others(&after.aged_idle), others(&before.aged_idle));
+        }
+    }
+
+    #[test]
+    fn what_a_claim_takes_was_idle_and_no_won_claim_is_lost((policy, seed) in any_policy()) {
+        let mut rng = Rng(seed);
+        let lab = random_lab(&mut rng, &policy, &policy.kernel);
+        for _ in 0..20 {
+            let (before, wakeup, _) = random_case(&mut rng, &lab);
+            let mut after = before.clone();
+            let placement = lab.plan.place(&mut after, &wakeup, &mut lab.plan.scratch()).unwrap();
+            let cpu = placement.cpu;
+            let mut lost = taken(&before, &after);
+            if policy.steps.get(usize::from(placement.step)).is_some_and(Step::claims) {
+                prop_assert!(lost.contains(cpu) && before.allowed.contains(cpu) && !before.contested.contains(cpu));
+                lost.remove(cpu);
+            }
+            prop_assert!(lost.is_subset(&before.contested), "{lost:?} claimed and left idle");
+            let steps = policy.steps.iter().filter(|step| step.claims()).count();
+            prop_assert!(lost.len() <= steps * LOST_CLAIMS as usize, "{lost:?}");
+        }
+    }
+
+    #[test]
+    fn huddle_queues_no_task_while_its_llc_or_node_has_an_idle_cpu(seed in any::<u64>(), spread in any::<bool>()) {
+        let mut rng = Rng(seed);
+        let policy = policy(if spread { "huddle-spread" } else { "huddle-gather" });
+        let lab = random_lab(&mut rng, &policy, &policy.kernel);
+        for _ in 0..20 {
+            let (mut before, wakeup, _) = random_case(&mut rng, &lab);
+            before.contested = CpuSet::new(lab.tree.nr_cpus);
+            before.nr_idle_scan.fill(Some(Frozen::AMPLE));
+            before.prefers_current_cpu = false;
+            let mut after = before.clone();
+            let placement = lab.plan.place(&mut after, &wakeup, &mut lab.plan.scratch()).unwrap();
+            // Gather searches no farther than a target without an LLC; one CPU for a task leaves no choice.
+            let target = placement.target;
+            let searched = lab.tree.online.contains(target)
+                && (spread || lab.tree.cached[target.index()].sd_llc.is_some())
+                && before.allowed.len() > 1;
+            let mut usable = before.idle.intersection(&before.allowed);
+            usable.intersect_with(lab.topology.node.set_of(target));
+            if searched && !usable.is_empty() {
+                prop_assert!(before.idle.contains(placement.cpu), "{wakeup:?} {placement:?} {usable}");
+                prop_assert_eq!(taken(&before, &after).iter().collect::<Vec<_>>(), [placement.cpu]);
+            }
         }
     }
 
@@ -114,6 +172,9 @@ proptest! {
         }
         // Each LLC-wide search looks at every CPU once at most; RFC v2 may look at a cluster a second time; and a core's threads.
         let searches = policy.steps.iter().filter(|s| ["IdleCore", "ScanLlc", "ScanMerged"].contains(&s.kind())).count();
+        let claims = |charged: bool| {
+            policy.steps.iter().filter(|s| matches!(s, Step::ClaimAny { charge, .. } if *charge == charged)).count()
+        };
         let util = policy.steps.iter().any(|s| matches!(s, Step::Budget { method: huddle_policy::Method::Util, .. }));
         for _ in 0..20 {
             let (mut state, wakeup, target) = random_case(&mut rng, &lab);
@@ -134,10 +195,12 @@ proptest! {
             let limit = state.nr_idle_scan.get(cached.llc_index as usize).copied().flatten();
             let placement = select(&lab, &mut state, &wakeup, target);
             let examined = placement.examined.iter().sum::<u32>() as usize;
-            prop_assert!(examined <= searches * reach.len() + raw + threads, "{examined} {placement:?}");
+            let free = claims(false) * lab.tree.online.len();
+            let claimed = claims(true) * lab.tree.online.len() + free;
+            prop_assert!(examined <= searches * reach.len() + raw + threads + claimed, "{examined} {placement:?}");
             if util && !hinted && let Some(limit) = limit {
                 let smt = if lab.tree.smt_active { threads } else { 0 };
-                prop_assert!(examined <= limit as usize + smt, "{examined} {placement:?}");
+                prop_assert!(examined <= limit as usize + smt + free, "{examined} {placement:?}");
             }
         }
     }

@@ -8,6 +8,8 @@ use crate::machines::{Rng, policy};
 fn shipped_records_load_by_name_and_alias() {
     let names = policy_names();
     for name in [
+        "huddle-gather",
+        "huddle-spread",
         "linux-5.10",
         "linux-5.14",
         "linux-5.14-cluster",
@@ -31,7 +33,9 @@ fn unknown_names_list_the_known_ones() {
     let error = Policy::load("linux-9.9").unwrap_err();
     assert!(error.is_usage());
     assert!(
-        error.to_string().starts_with("unknown policy `linux-9.9`; known are linux-5.9, linux-5.10, linux-5.14,"),
+        error
+            .to_string()
+            .starts_with("unknown policy `linux-9.9`; known are huddle-gather, huddle-spread, linux-5.9, linux-5.10,"),
         "{error}"
     );
     let error = Policy::load("./nowhere.toml").unwrap_err();
@@ -124,7 +128,10 @@ fn an_order_that_makes_no_sense_is_refused() {
             &[r#"kind = "TakeKept", order = []"#, RETURN],
             r#"step 1: TakeKept: `order` is [], must be a list of one or more of "prev", "recent""#,
         ),
-        (&[NEED], "step 1: NeedLlc cannot be the last step; end with { kind = \"ReturnTarget\" }"),
+        (
+            &[NEED],
+            "step 1: NeedLlc cannot be the last step; end with { kind = \"ReturnTarget\" } or { kind = \"ReturnPrev\" }",
+        ),
         (
             &[r#"kind = "TakeKept", order = ["prev"]"#, RETURN],
             "step 1: TakeKept: needs a PrevIdle with `keep` before it",
@@ -152,7 +159,7 @@ fn a_wrong_head_is_refused() {
         (format!("{HEAD}{steps}"), None),
         (
             format!("{HEAD}domains = \"D67\"\n{steps}"),
-            Some("x.toml: unknown key `domains`; a policy, beside `steps`, takes"),
+            Some("x.toml: unknown key `domains`; a policy, beside `steps` and `fork`, takes"),
         ),
         (format!("{HEAD}steps = []\n"), Some("x.toml: `steps` must be a list of one or more tables")),
         (HEAD.to_owned(), Some("x.toml: `steps` is missing")),
@@ -167,7 +174,7 @@ fn a_wrong_head_is_refused() {
         ),
         (
             format!("{}{steps}", HEAD.replace("{}", "{ wid = true }")),
-            Some("x.toml: unknown key `wid`; `entry` takes wide,"),
+            Some("x.toml: unknown key `wid`; `entry` takes anchor, wide,"),
         ),
         (format!("{}{steps}", HEAD.replace("{}", "{ wide = 1 }")), Some("x.toml: `wide` is 1, must be true or false")),
         (format!("{HEAD}steps = ["), Some("x.toml: line 5: ")),
@@ -184,10 +191,112 @@ fn a_wrong_head_is_refused() {
     }
 }
 
+const CLAIM: &str = r#"kind = "ClaimAny", within = "llc""#;
+const CHARGED: &str = r#"kind = "ClaimAny", within = "llc", charge = true"#;
+const PREV: &str = r#"kind = "ReturnPrev""#;
+
+#[test]
+fn a_wrong_claim_is_refused() {
+    for (steps, error) in [
+        (
+            &[r#"kind = "ClaimPrev", within = "node""#, PREV][..],
+            r#"step 1: ClaimPrev: `within` is "node", must be "cluster" or "llc" or "all""#,
+        ),
+        (
+            &[r#"kind = "ClaimIdlest", within = "cluster""#, PREV],
+            r#"step 1: ClaimIdlest: `within` is "cluster", must be "llc" or "node" or "all""#,
+        ),
+        (
+            &[r#"kind = "ClaimAny", within = "package""#, PREV],
+            r#"step 1: ClaimAny: `within` is "package", must be "cluster" or "prev_cluster" or "llc" or "node" or "all""#,
+        ),
+        (
+            &[r#"kind = "ClaimIdlest", within = "llc", charge = true"#, PREV],
+            "step 1: ClaimIdlest: unknown key `charge`; this step takes within, core",
+        ),
+        (
+            &[r#"kind = "SyncStack", spare = -1"#, PREV],
+            "step 1: SyncStack: `spare` is -1, must be a whole number, 0 or more",
+        ),
+        (&[r#"kind = "SyncStack""#, PREV], "step 1: SyncStack: `spare` is missing"),
+        (&[CHARGED, PREV], "step 1: ClaimAny: needs NeedLlc, since it is charged, before it"),
+        (&[NEED, CHARGED, PREV], "step 2: ClaimAny: needs a Budget, since it is charged, before it"),
+        (&[NEED, BUDGET, CLAIM, PREV], "step 2: Budget: no charged scan follows it"),
+        (
+            &[NEED, r#"kind = "Budget", method = "prop", div = 512, floor = 4"#, CHARGED, PREV],
+            "step 3: ClaimAny: books no time, which a proportional budget needs; charge it to `util` or `none`",
+        ),
+        (&[PREV, CLAIM, PREV], "step 1: ReturnPrev: ends the search; the steps after it never run"),
+        (&[CLAIM], "step 1: ClaimAny cannot be the last step;"),
+    ] {
+        let found = refused(steps);
+        assert!(found.starts_with(error), "{found}\nwanted {error}");
+    }
+}
+
+/// What becomes of a record with this entry, a claim as its only search, and what follows.
+fn read(entry: &str, rest: &str) -> Result<Policy, String> {
+    let head = HEAD.replace("{}", &format!("{{ {entry} }}"));
+    Policy::parse("x.toml", &format!("{head}steps = [{{ {CLAIM} }}, {{ {PREV} }}]\n{rest}"))
+        .map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_fork_has_claims_only_and_ends_with_prev() {
+    let policy = read("", &format!("fork = [{{ {CLAIM} }}, {{ {PREV} }}]")).unwrap();
+    assert_eq!(policy.fork.as_ref(), Some(&policy.steps));
+    assert_eq!(read("", "").unwrap().fork, None);
+    for (fork, error) in [
+        ("[]", "x.toml: `fork` must be a list of one or more tables"),
+        (r#"[{ kind = "Claim" }]"#, "x.toml: fork step 1: Claim: unknown step; the kinds are"),
+        (r#"[{ kind = "ClaimAny", within = "node" }]"#, "x.toml: fork step 1: ClaimAny cannot be the last step;"),
+        (
+            r#"[{ kind = "ClaimAny", within = "node" }, { kind = "ReturnTarget" }]"#,
+            "x.toml: fork step 2: ReturnTarget is no step of a fork; those are ClaimPrev, ClaimAny, ClaimIdlest, ReturnPrev",
+        ),
+        (
+            r#"[{ kind = "SyncStack", spare = 1 }, { kind = "ReturnPrev" }]"#,
+            "x.toml: fork step 1: SyncStack is no step of a fork;",
+        ),
+        (
+            r#"[{ kind = "ClaimAny", within = "llc", charge = true }, { kind = "ReturnPrev" }]"#,
+            "x.toml: fork step 1: ClaimAny: needs NeedLlc",
+        ),
+    ] {
+        let found = read("", &format!("fork = {fork}")).unwrap_err();
+        assert!(found.starts_with(error), "{found}\nwanted {error}");
+    }
+}
+
+#[test]
+fn an_entry_key_that_its_anchor_does_not_read_is_refused() {
+    for (entry, wide) in
+        [("", true), (r#"anchor = "load""#, true), (r#"anchor = "waker""#, true), (r#"anchor = "prev""#, false)]
+    {
+        assert_eq!(read(entry, "").unwrap().entry.wide, wide, "{entry}");
+    }
+    for (anchor, keys) in [
+        ("waker", &["affine_idle_prev", "sync_minus_delayed"][..]),
+        ("prev", &["wide", "affine_idle_prev", "sync_minus_delayed", "set_waker_recent"]),
+    ] {
+        for key in keys {
+            let found = read(&format!("anchor = \"{anchor}\", {key} = true"), "").unwrap_err();
+            assert_eq!(found, format!("x.toml: `{key}` is true but `anchor = \"{anchor}\"` does not read it"));
+        }
+    }
+    assert!(read(r#"anchor = "waker", set_waker_recent = true"#, "").unwrap().entry.set_waker_recent);
+    let found = read(r#"anchor = "this""#, "").unwrap_err();
+    assert_eq!(found, r#"x.toml: `anchor` is "this", must be "load" or "waker" or "prev""#);
+}
+
 #[test]
 fn damaged_records_are_refused_in_one_line_without_panic() {
     let mut rng = Rng(4);
-    let records = [include_str!("records/linux-7.2.toml"), include_str!("records/subhra-full-2018.toml")];
+    let records = [
+        include_str!("records/linux-7.2.toml"),
+        include_str!("records/subhra-full-2018.toml"),
+        include_str!("records/claims-everywhere.toml"),
+    ];
     let mut refused = 0;
     for _ in 0..3000 {
         let mut text: Vec<char> = rng.pick(&records).chars().collect();

@@ -1,12 +1,12 @@
 //! The specification's text, CPU by CPU, with no thought for speed. It shares nothing with the interpreter but the record.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use huddle_domains::{DomainTree, Flags};
-use huddle_machine::{CpuId, Distance, Topology};
+use huddle_machine::{CpuId, CpuSet, Distance, Topology};
 use huddle_policy::{
-    Anchor, ClusterCondition, ClusterSrc, Cost, Frozen, Kept, Method, OnExhaust, Policy, Pred, Ranks, Share,
-    SmtCondition, Start, Step, Update, View, Wakeup,
+    Anchor, ClusterCondition, ClusterSrc, Cost, EntryAnchor, Frozen, Kept, Method, OnExhaust, Policy, Pred, Ranks,
+    Share, SmtCondition, Start, Step, Update, View, Wakeup, Within,
 };
 
 /// What the two interpreters are compared by, beside the state they leave.
@@ -40,6 +40,7 @@ struct Wake {
     this: u32,
     p: u32,
     t: u32,
+    sync: bool,
     hic: bool,
     nr: i64,
     cpus: Option<Cpus>,
@@ -68,10 +69,16 @@ impl Reference<'_> {
         if entry.prefer_current_hint && self.state.prefers_current_cpu && self.allowed(this) {
             return Outcome { cpu: this, target: this, step: by_core, wide: false, exhausted: false, examined: none };
         }
-        let wide = entry.wide && self.wake_wide(this);
-        let want_affine = !wide && self.allowed(this);
+        let wide = entry.wide && entry.anchor != EntryAnchor::Prev && self.wake_wide(this);
+        let want_affine = !wide && self.allowed(this) && entry.anchor != EntryAnchor::Prev;
         let mut target = prev;
-        if want_affine {
+        if want_affine && entry.anchor == EntryAnchor::Waker {
+            let alone = wakeup.sync && self.state.nr_running[this as usize] == 1;
+            target = if self.share_cache(this, prev) || alone { this } else { prev };
+            if entry.set_waker_recent {
+                self.state.waker_recent = Some(CpuId(this));
+            }
+        } else if want_affine {
             let domain = self.tree.chain(CpuId(this)).map(|id| self.tree.domain(id)).find(|domain| {
                 domain.flags.has(Flags::WAKE_AFFINE) && self.tree.span(domain.span).contains(CpuId(prev))
             });
@@ -86,6 +93,25 @@ impl Reference<'_> {
         }
         let mut outcome = self.select(wakeup, target);
         outcome.wide = wide;
+        self.fall_back(prev, by_core, &mut outcome);
+        outcome
+    }
+
+    /// Fork and exec.
+    pub fn place_fork(&mut self, wakeup: &Wakeup) -> Outcome {
+        let fork = self.policy.fork.clone().unwrap();
+        let all: Vec<u32> = self.state.allowed.iter().map(|cpu| cpu.0).collect();
+        if let [only] = all[..] {
+            let (step, examined) = (fork.len(), [0; Distance::COUNT]);
+            return Outcome { cpu: only, target: only, step, wide: false, exhausted: false, examined };
+        }
+        let mut outcome = self.run(&fork, wakeup, wakeup.prev.0);
+        self.fall_back(wakeup.prev.0, fork.len(), &mut outcome);
+        outcome
+    }
+
+    fn fall_back(&self, prev: u32, by_core: usize, outcome: &mut Outcome) {
+        let all: Vec<u32> = self.state.allowed.iter().map(|cpu| cpu.0).collect();
         if !self.allowed(outcome.cpu) {
             let node = |cpu: u32| match self.topology.online.contains(CpuId(cpu)) {
                 true => Some(self.topology.node.index_of(CpuId(cpu))),
@@ -97,7 +123,6 @@ impl Reference<'_> {
                 outcome.step = by_core;
             }
         }
-        outcome
     }
 
     fn wake_wide(&self, this: u32) -> bool {
@@ -139,10 +164,16 @@ impl Reference<'_> {
     }
 
     pub fn select(&mut self, wakeup: &Wakeup, target: u32) -> Outcome {
+        let steps = self.policy.steps.clone();
+        self.run(&steps, wakeup, target)
+    }
+
+    fn run(&mut self, steps: &[Step], wakeup: &Wakeup, target: u32) -> Outcome {
         let mut wake = Wake {
             this: wakeup.this.0,
             p: wakeup.prev.0,
             t: target,
+            sync: wakeup.sync,
             hic: false,
             nr: i64::MAX,
             cpus: None,
@@ -152,8 +183,10 @@ impl Reference<'_> {
             examined: [0; Distance::COUNT],
             exhausted: false,
         };
-        let steps = self.policy.steps.clone();
-        let is_scan = |step: &Step| step.kind().starts_with("Scan");
+        let is_scan = |step: &Step| match step {
+            Step::ClaimAny { charge, .. } => *charge,
+            _ => step.kind().starts_with("Scan"),
+        };
         let after_scans = steps.iter().rposition(is_scan).map_or(0, |at| at + 1);
         let mut at = 0;
         loop {
@@ -375,9 +408,167 @@ impl Reference<'_> {
                 }
                 End::Continue
             }
+            Step::ClaimPrev { within, core, no_busier } => {
+                let near = match within {
+                    Within::Cluster => self.claim_cluster(t).contains(&p),
+                    Within::Llc => self.claim_llc(t).contains(&p),
+                    _ => true,
+                };
+                if (core && !self.tree.smt_active) || !near || !self.claimable(p, core) {
+                    return End::Continue;
+                }
+                let own = self.claim_cluster(p);
+                let others = self.clusters(Within::Llc, p).into_iter().filter(|cluster| *cluster != own);
+                let idler = |cluster: &Cpus| {
+                    cluster.iter().any(|&c| self.claimable(c, core)) && self.busy_part(cluster) < self.busy_part(&own)
+                };
+                if no_busier && others.into_iter().any(|cluster| idler(&cluster)) {
+                    return End::Continue;
+                }
+                if self.claim(p) { End::Found(p) } else { End::Continue }
+            }
+            Step::ClaimAny { within, core, charge } => self.claim_any(within, core, charge, w),
+            Step::ClaimIdlest { within, core } => {
+                if core && !self.tree.smt_active {
+                    return End::Continue;
+                }
+                let mut clusters = self.clusters(within, p);
+                let own = self.claim_cluster(p);
+                if let Some(at) = clusters.iter().position(|cluster| *cluster == own) {
+                    clusters.rotate_left(at);
+                }
+                for _ in 0..8 {
+                    let usable = clusters.iter().filter(|cluster| cluster.iter().any(|&c| self.claimable(c, core)));
+                    // `min_by` keeps the first of equals.
+                    let idlest = usable.min_by(|one, other| self.busy_part(one).total_cmp(&self.busy_part(other)));
+                    let Some(idlest) = idlest else { return End::Continue };
+                    let cpu = scan(idlest, p).into_iter().find(|&c| self.claimable(c, core)).unwrap();
+                    if self.claim(cpu) {
+                        return End::Found(cpu);
+                    }
+                }
+                End::Continue
+            }
+            Step::SyncStack { spare } => {
+                let this = w.this;
+                let promises = w.sync && self.state.waker_keeps_sync.unwrap();
+                if t != this || !promises || !self.allowed(this) || self.state.nr_running[this as usize] != 1 {
+                    return End::Continue;
+                }
+                let idle = self.claim_cluster(this).into_iter().filter(|&c| self.claimable(c, false)).count();
+                if idle > spare as usize { End::Continue } else { End::Stop(this) }
+            }
             Step::ReturnTarget => End::Stop(t),
+            Step::ReturnPrev => End::Stop(p),
             _ => End::Continue,
         }
+    }
+
+    fn claim_any(&mut self, within: Within, core: bool, charge: bool, w: &mut Wake) -> End {
+        if core && !self.tree.smt_active {
+            return End::Continue;
+        }
+        let (set, behind) = match within {
+            Within::Cluster => (self.claim_cluster(w.t), w.t),
+            Within::PrevCluster => (self.claim_cluster(w.p), w.p),
+            Within::Llc => (self.claim_llc(w.t), w.t),
+            Within::Node => (self.claim_node(w.t), w.t),
+            Within::All => (self.tree.online.iter().map(|cpu| cpu.0).collect(), w.t),
+        };
+        let mut lost = 0;
+        for c in scan(&set, behind + 1) {
+            if !self.allowed(c) {
+                continue;
+            }
+            if charge && self.charge(w) {
+                return End::FailPhase;
+            }
+            self.examine(c, w);
+            if !self.claimable(c, core) {
+                continue;
+            }
+            if self.claim(c) {
+                return End::Found(c);
+            }
+            lost += 1;
+            if lost == 8 {
+                break;
+            }
+        }
+        End::Continue
+    }
+
+    /// Idle, allowed, and where asked with all threads of its core idle.
+    fn claimable(&self, c: u32, core: bool) -> bool {
+        let threads = self.smt(c).into_iter().filter(|&thread| self.tree.online.contains(CpuId(thread)));
+        self.avail(c) && self.allowed(c) && (!core || threads.into_iter().all(|thread| self.avail(thread)))
+    }
+
+    /// Won unless contested; gone for all in any case.
+    fn claim(&mut self, c: u32) -> bool {
+        self.state.idle.remove(CpuId(c));
+        !self.state.contested.contains(CpuId(c))
+    }
+
+    /// Exact for equal quotients of small numbers: divided alike, they round alike.
+    fn busy_part(&self, cluster: &Cpus) -> f64 {
+        cluster.iter().filter(|&&c| !self.avail(c)).count() as f64 / cluster.len() as f64
+    }
+
+    fn online(&self, set: &CpuSet) -> Cpus {
+        set.iter().filter(|&cpu| self.tree.online.contains(cpu)).map(|cpu| cpu.0).collect()
+    }
+
+    fn claim_llc(&self, c: u32) -> Cpus {
+        if !self.tree.online.contains(CpuId(c)) {
+            return Cpus::from([c]);
+        }
+        self.llc(c).unwrap_or_else(|| self.online(self.topology.llc.set_of(CpuId(c))))
+    }
+
+    fn claim_node(&self, c: u32) -> Cpus {
+        self.online(self.topology.node.set_of(CpuId(c)))
+    }
+
+    fn claim_cluster(&self, c: u32) -> Cpus {
+        let llc = self.claim_llc(c);
+        let raw = self.tree.span(self.tree.cluster_raw[c as usize]);
+        let wide = raw.iter().map(|cpu| cpu.0).chain(self.smt(c)).filter(|cpu| llc.contains(cpu)).collect();
+        if self.tree.online.contains(CpuId(c)) { wide } else { Cpus::from([c]) }
+    }
+
+    /// The clusters of prev's LLC, of its node or of all, in the order of their first CPUs, LLC by LLC and node by node.
+    fn clusters(&self, within: Within, p: u32) -> Vec<Cpus> {
+        let online = || self.tree.online.iter().map(|cpu| cpu.0);
+        // The first CPU with the same set, by CPU.
+        let firsts = |of: &dyn Fn(u32) -> Cpus| -> BTreeMap<u32, u32> {
+            let mut known = BTreeMap::new();
+            online().map(|c| (c, *known.entry(of(c)).or_insert(c))).collect()
+        };
+        let (clusters, llcs) = (firsts(&|c| self.claim_cluster(c)), firsts(&|c| self.claim_llc(c)));
+        let nodes = firsts(&|c| self.claim_node(c));
+        let of_llc = |c: u32| llcs[&clusters[&c]];
+        let of_node = |c: u32| nodes[&of_llc(c)];
+        let (isolated, near) = (!self.tree.online.contains(CpuId(p)), within == Within::Llc);
+        if isolated && near {
+            return vec![Cpus::from([p])];
+        }
+        let node = match isolated {
+            true => self.claim_node(p).first().copied(),
+            false => Some(of_node(p)),
+        };
+        let wanted = |&c: &u32| match within {
+            Within::Llc => of_llc(c) == of_llc(p),
+            Within::Node => Some(of_node(c)) == node,
+            _ => true,
+        };
+        let mut listed: Vec<_> = online()
+            .filter(|c| clusters[c] == *c)
+            .filter(wanted)
+            .map(|c| ((of_node(c), of_llc(c), c), self.claim_cluster(c)))
+            .collect();
+        listed.sort();
+        listed.into_iter().map(|(_, cluster)| cluster).collect()
     }
 
     fn prop(&self, method: Method, w: &Wake, [div, floor, cap_floors]: [u32; 3], floor_threads: bool) -> i64 {

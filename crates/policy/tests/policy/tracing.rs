@@ -1,9 +1,43 @@
 //! What a tracer hears.
 
 use huddle_machine::CpuId;
-use huddle_policy::{AffineRule, Event, Wakeup};
+use huddle_policy::{AffineRule, Event, Frozen, Wakeup};
 
-use crate::machines::Lab;
+use crate::machines::{Lab, policy, regular};
+
+/// The rule that chose the target.
+fn rule(name: &str, prev: u32, sync: bool, state: impl Fn(&mut Frozen)) -> (AffineRule, u32) {
+    let policy = policy(name);
+    let lab = Lab::new(&policy, regular([1, 2, 1, 6, 4, 1]), &policy.kernel);
+    let mut frozen = lab.state_with_idle("");
+    state(&mut frozen);
+    let mut chosen = None;
+    let mut hear = |event| {
+        if let Event::Target { rule, target } = event {
+            chosen = Some((rule, target.0));
+        }
+    };
+    let wakeup = Wakeup { this: CpuId(5), prev: CpuId(prev), sync };
+    lab.plan.place_traced(&mut frozen, &wakeup, &mut lab.plan.scratch(), &mut hear).unwrap();
+    chosen.unwrap()
+}
+
+#[test]
+fn kunpeng_two_nodes_the_rules_of_anchored_targets_are_told() {
+    let as_is = |_: &mut Frozen| ();
+    assert_eq!(rule("huddle-gather", 9, false, as_is), (AffineRule::ThisNear, 5));
+    assert_eq!(rule("huddle-gather", 30, false, as_is), (AffineRule::PrevFar, 30));
+    assert_eq!(rule("huddle-gather", 30, true, as_is), (AffineRule::SyncAlone, 5));
+    assert_eq!(rule("huddle-gather", 5, false, as_is), (AffineRule::SameCpu, 5));
+    let elsewhere = |state: &mut Frozen| state.allowed.remove(CpuId(5));
+    assert_eq!(rule("huddle-gather", 9, true, elsewhere), (AffineRule::ThisNotAllowed, 9));
+    let asks = |state: &mut Frozen| state.prefers_current_cpu = true;
+    assert_eq!(rule("huddle-gather", 30, false, asks), (AffineRule::CurrentCpu, 5));
+    let wide = |state: &mut Frozen| (state.waker_flips, state.wakee_flips) = (Some(900), Some(900));
+    assert_eq!(rule("huddle-gather", 9, true, |state| state.waker_flips = Some(900)), (AffineRule::ThisNear, 5));
+    assert_eq!(rule("huddle-spread", 9, true, wide), (AffineRule::AlwaysPrev, 9));
+    assert_eq!(rule("huddle-spread", 30, true, asks), (AffineRule::AlwaysPrev, 30));
+}
 
 #[test]
 fn kunpeng_node_second_chance_is_told_step_by_step() {
@@ -50,4 +84,30 @@ fn kunpeng_node_second_chance_is_told_step_by_step() {
         ]
     );
     assert_eq!((placement.cpu, placement.step, placement.exhausted), (CpuId(9), 11, true));
+}
+
+#[test]
+fn kunpeng_node_an_idler_cluster_is_told_with_what_is_busy() {
+    let lab = Lab::kunpeng_node("huddle-spread");
+    let mut state = lab.state_with_busy("4,0,12,16,20");
+    state.contested.insert(CpuId(8));
+    let mut events = Vec::new();
+    let wakeup = Wakeup { this: CpuId(0), prev: CpuId(5), sync: false };
+    lab.plan.place_traced(&mut state, &wakeup, &mut lab.plan.scratch(), &mut |event| events.push(event)).unwrap();
+    let from = events.iter().position(|event| *event == Event::Step(2)).unwrap();
+    assert_eq!(
+        events[from..],
+        [
+            Event::Step(2),
+            Event::Tested { cpu: CpuId(5), good: true },
+            Event::Cluster { first: CpuId(8), busy: 0, size: 4 },
+            Event::Skipped("a cluster of prev's LLC is less busy"),
+            Event::Step(3),
+            Event::Cluster { first: CpuId(8), busy: 0, size: 4 },
+            Event::Claimed { cpu: CpuId(8), won: false },
+            Event::Cluster { first: CpuId(4), busy: 1, size: 4 },
+            Event::Claimed { cpu: CpuId(5), won: true },
+            Event::Decided(CpuId(5)),
+        ]
+    );
 }

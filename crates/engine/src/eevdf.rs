@@ -1,0 +1,423 @@
+//! Earliest eligible virtual deadline first: the fair queue of 6.6 to 6.11 (`kernel/sched/fair.c`; spec 6.3).
+//!
+//! A queue's tasks owe each other time: one is *eligible* while its virtual runtime is not beyond the mean V of all that are queued
+//! or run, weighted by their weights. Among the eligible the earliest *deadline* wins, a slice after the virtual runtime at which the
+//! slice began. Who leaves takes along its *lag*, what V was ahead of it, and is put back as far from the V that it finds.
+//!
+//! Only differences of virtual time count, so that a queue that was empty begins again at 0.
+
+use crate::Observer;
+use crate::queue::{before, delta_fair};
+use crate::sim::Sim;
+use crate::state::{NONE, ipi};
+
+/// What a task adds to [`crate::state::Cpu::moment`]. Virtual runtimes may be a little below 0, as wrapped numbers.
+#[inline]
+pub(crate) fn moment(weight: u64, vruntime: u64) -> i128 {
+    i128::from(weight) * i128::from(vruntime as i64)
+}
+
+/// The weighted mean of virtual runtimes as a fraction: comparing with it needs no division.
+#[derive(Clone, Copy)]
+struct Mean {
+    moment: i128,
+    weight: i128,
+}
+
+impl Mean {
+    /// `entity_eligible`: a virtual runtime that is not beyond the mean.
+    #[inline]
+    fn reaches(self, vruntime: u64) -> bool {
+        self.moment >= i128::from(vruntime as i64) * self.weight
+    }
+
+    /// `avg_vruntime`: rounded down. 0 for an empty queue.
+    fn rounded(self) -> i64 {
+        if self.weight == 0 { 0 } else { self.moment.div_euclid(self.weight) as i64 }
+    }
+}
+
+impl<O: Observer> Sim<'_, O> {
+    /// The mean of a CPU's queued tasks and the running one.
+    #[inline]
+    fn mean(&self, c: usize) -> Mean {
+        let cpu = &self.cpus[c];
+        let running = match cpu.curr {
+            NONE => 0,
+            t => moment(self.tasks[t as usize].weight, self.tasks[t as usize].vruntime),
+        };
+        Mean { moment: cpu.moment + running, weight: cpu.load.into() }
+    }
+
+    /// `pick_eevdf`: the eligible task with the earliest deadline. The contender is the task that runs, or ran up to now; it goes on
+    /// while it is protected, and with the same deadline as the best of the others. [`NONE`] if nothing is queued.
+    pub(crate) fn earliest(&self, c: usize, contender: u32) -> u32 {
+        let mean = self.mean(c);
+        let eligible = |t: u32| mean.reaches(self.tasks[t as usize].vruntime);
+        let contends = contender != NONE && eligible(contender);
+        if contends && self.tasks[contender as usize].protected {
+            return contender;
+        }
+        let queue = &self.cpus[c].queue;
+        match queue.iter().rev().find(|&&(_, t)| eligible(t)) {
+            Some(&(deadline, _)) if contends && !before(deadline, self.tasks[contender as usize].deadline) => contender,
+            Some(&(_, best)) => best,
+            None => contender,
+        }
+    }
+
+    /// `update_deadline`: a slice that is used up is followed by the next, and whoever else there is may run.
+    #[inline]
+    pub(crate) fn renew_deadline(&mut self, c: usize, t: usize) {
+        let task = &mut self.tasks[t];
+        if before(task.vruntime, task.deadline) {
+            return;
+        }
+        task.deadline = task.vruntime.wrapping_add(delta_fair(self.tuning.min_granularity, task.weight));
+        task.protected = false;
+        if self.cpus[c].nr_running > 1 {
+            self.ask_to_reschedule(c);
+        }
+    }
+
+    /// `resched_curr`, by the CPU whose event this is.
+    fn ask_to_reschedule(&mut self, c: usize) {
+        let asked = std::mem::replace(&mut self.cpus[c].need_resched, true);
+        if !asked && self.acting != c {
+            self.send_ipi(self.acting, c, ipi::RESCHED);
+        }
+    }
+
+    /// `update_entity_lag`: what the queue owes a task that is about to leave it, at most two slices or a tick.
+    pub(crate) fn keep_lag(&mut self, c: usize, t: usize) {
+        let mean = self.mean(c).rounded();
+        let task = &mut self.tasks[t];
+        let most = delta_fair((2 * self.tuning.min_granularity).max(self.tuning.jiffy), task.weight) as i64;
+        task.lag = mean.wrapping_sub(task.vruntime as i64).clamp(-most, most);
+    }
+
+    /// `place_entity`: the lag kept, scaled up because the task's own arrival moves the mean towards it; a whole slice ahead.
+    pub(crate) fn place_by_lag(&mut self, c: usize, t: usize) {
+        let mean = self.mean(c);
+        let task = &mut self.tasks[t];
+        let lag = match mean.weight {
+            0 => 0,
+            others => i128::from(task.lag) * (others + i128::from(task.weight)) / others,
+        };
+        task.vruntime = mean.rounded().wrapping_sub(lag as i64) as u64;
+        task.deadline = task.vruntime.wrapping_add(delta_fair(self.tuning.min_granularity, task.weight));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use huddle_machine::Machine;
+
+    use super::*;
+    use crate::Unobserved;
+    use crate::heap::NEVER;
+    use crate::state::{Run, Stage};
+    use crate::testing::still;
+
+    type Quiet<'a> = Sim<'a, Unobserved>;
+
+    const US: i64 = 1_000;
+    const MS: i64 = 1_000_000;
+    /// The CPU of all tests, and who begins there.
+    const CPU: usize = 7;
+    const A: usize = 1;
+    const B: usize = 2;
+    const C: usize = 3;
+
+    /// CPU 7 of a Kunpeng node under 6.7, with tasks A, B and C asleep there. Base slice 0.75 ms × 4 = 3 ms, tick 4 ms.
+    fn queue(test: impl FnOnce(&mut Quiet)) {
+        let machine = Machine::load("kunpeng920:nodes=1").unwrap();
+        still(
+            (&machine, "linux-6.7"),
+            (3, CPU as u32),
+            |_| (),
+            |sim| {
+                sim.acting = CPU;
+                test(sim);
+            },
+        );
+    }
+
+    /// Wakes a task by a waker on that CPU. True when it is to preempt the running one.
+    fn wake_from(sim: &mut Quiet, t: usize, waker: usize) -> bool {
+        sim.tasks[t].run = Run::Waking;
+        sim.acting = waker;
+        sim.activate_wakeup(t, CPU, waker);
+        sim.cpus[CPU].need_resched
+    }
+
+    fn wake(sim: &mut Quiet, t: usize) -> bool {
+        wake_from(sim, t, CPU)
+    }
+
+    /// Lets time pass; the running task uses it.
+    fn pass(sim: &mut Quiet, ns: i64) {
+        sim.now += ns as u64;
+        sim.update_curr(CPU);
+    }
+
+    /// Picks again; who runs.
+    fn reschedule(sim: &mut Quiet) -> usize {
+        sim.schedule(CPU, 0);
+        sim.cpus[CPU].curr as usize
+    }
+
+    /// The running task sleeps; who runs.
+    fn sleep(sim: &mut Quiet) -> usize {
+        sim.block(CPU, Stage::Next, Run::Sleeping);
+        sim.cpus[CPU].curr as usize
+    }
+
+    /// Virtual runtime and deadline.
+    fn times(sim: &Quiet, t: usize) -> (i64, i64) {
+        (sim.tasks[t].vruntime as i64, sim.tasks[t].deadline as i64)
+    }
+
+    #[test]
+    fn of_the_eligible_the_earliest_deadline_runs_next() {
+        queue(|sim| {
+            wake(sim, A);
+            assert_eq!((reschedule(sim), times(sim, A)), (A, (0, 3 * MS)));
+            pass(sim, MS);
+            // V is 1 ms, A's own.
+            assert!(!wake(sim, B));
+            assert_eq!(times(sim, B), (MS, 4 * MS));
+            pass(sim, MS);
+            // A 2, B 1: V is 1.5. A is not eligible any more, but B and not C is the one to run.
+            assert!(!wake(sim, C));
+            assert_eq!(times(sim, C), (1500 * US, 4500 * US));
+            assert_eq!(reschedule(sim), B);
+            pass(sim, 3 * MS - 1);
+            assert!(!sim.cpus[CPU].need_resched);
+            pass(sim, 1);
+            // A slice is over. A 2 (deadline 3), C 1.5 (4.5), B 4: V is 2.5, and A is first though C has had less.
+            assert!(sim.cpus[CPU].need_resched);
+            assert_eq!(times(sim, B), (4 * MS, 7 * MS));
+            assert_eq!(reschedule(sim), A);
+        });
+    }
+
+    #[test]
+    fn a_task_that_has_run_too_much_is_as_far_behind_when_it_wakes() {
+        queue(|sim| {
+            wake(sim, A);
+            wake(sim, B);
+            assert_eq!(reschedule(sim), A);
+            pass(sim, 2 * MS);
+            // A 2, B 0.
+            assert_eq!(sleep(sim), B);
+            assert_eq!(sim.tasks[A].lag, -MS);
+            pass(sim, 5 * MS);
+            // V is B's 5. Were A put at 6, V would be 5.5 and A half a millisecond behind; it is put at 7.
+            assert!(!wake(sim, A));
+            assert_eq!(times(sim, A), (7 * MS, 10 * MS));
+            assert_eq!(sim.mean(CPU).rounded() - 7 * MS, -MS);
+        });
+    }
+
+    #[test]
+    fn a_task_that_is_owed_time_preempts_when_it_wakes() {
+        queue(|sim| {
+            wake(sim, A);
+            wake(sim, B);
+            assert_eq!(reschedule(sim), A);
+            pass(sim, 2 * MS);
+            assert_eq!(reschedule(sim), B);
+            // B sleeps at once: V is 1, B at 0.
+            assert_eq!(sleep(sim), A);
+            assert_eq!(sim.tasks[B].lag, MS);
+            pass(sim, 500 * US);
+            // A 2.5, B 0.5: V is 1.5 and A not eligible, in the midst of its slice.
+            assert!(wake(sim, B));
+            assert_eq!(times(sim, B), (500 * US, 3500 * US));
+            assert_eq!(reschedule(sim), B);
+        });
+    }
+
+    #[test]
+    fn a_task_that_is_owed_nothing_waits_for_the_end_of_the_slice() {
+        queue(|sim| {
+            wake(sim, A);
+            wake(sim, B);
+            reschedule(sim);
+            // All at 0 and eligible. Were A's deadline the later, A would still go on: it was picked for a slice.
+            assert!(!wake(sim, C));
+            sim.tasks[A].deadline += 1;
+            assert_eq!(sim.earliest(CPU, A as u32), A as u32);
+            sim.tasks[A].protected = false;
+            assert_eq!(sim.earliest(CPU, A as u32), B as u32);
+        });
+    }
+
+    #[test]
+    fn who_goes_on_after_a_slice_is_protected_no_more() {
+        queue(|sim| {
+            wake(sim, A);
+            reschedule(sim);
+            pass(sim, 3 * MS);
+            // Alone, so that nobody is asked to reschedule.
+            assert!(!sim.cpus[CPU].need_resched && !sim.tasks[A].protected);
+            assert_eq!(reschedule(sim), A);
+            assert!(!sim.tasks[A].protected);
+        });
+    }
+
+    #[test]
+    fn of_equal_deadlines_the_running_task_keeps_the_cpu() {
+        queue(|sim| {
+            wake(sim, A);
+            reschedule(sim);
+            pass(sim, 3 * MS);
+            // A at 3 with the deadline 6, not protected; B comes to the same place.
+            assert!(!wake(sim, B));
+            assert_eq!(times(sim, B), times(sim, A));
+            assert_eq!(reschedule(sim), A);
+        });
+    }
+
+    #[test]
+    fn lag_is_kept_up_to_two_slices() {
+        queue(|sim| {
+            wake(sim, A);
+            wake(sim, B);
+            reschedule(sim);
+            pass(sim, 40 * MS);
+            assert_eq!(sleep(sim), B);
+            assert_eq!(sim.tasks[A].lag, -6 * MS);
+            // And in the other direction: with C at 0 and B at -40, V is -20 and B is owed 20.
+            wake(sim, C);
+            sim.tasks[B].protected = false;
+            sim.tasks[B].vruntime = (-40 * MS) as u64;
+            sim.keep_lag(CPU, B);
+            assert_eq!(sim.tasks[B].lag, 6 * MS);
+        });
+    }
+
+    #[test]
+    fn an_empty_queue_has_forgotten_what_a_task_was_owed() {
+        queue(|sim| {
+            wake(sim, A);
+            wake(sim, B);
+            reschedule(sim);
+            pass(sim, 2 * MS);
+            assert_eq!(sleep(sim), B);
+            sleep(sim);
+            assert_eq!(sim.tasks[A].lag, -MS);
+            assert_eq!((sim.cpus[CPU].curr, sim.cpus[CPU].moment), (NONE, 0));
+            wake(sim, A);
+            assert_eq!(times(sim, A), (0, 3 * MS));
+        });
+    }
+
+    #[test]
+    fn a_task_moved_between_queues_takes_its_lag_along() {
+        queue(|sim| {
+            wake(sim, A);
+            wake(sim, B);
+            reschedule(sim);
+            pass(sim, 2 * MS);
+            // B is at 0 and V at 1: 1 ms owed. On CPU 8 C has run for 10 ms.
+            sim.tasks[C].cpu = 8;
+            sim.tasks[C].run = Run::Waking;
+            sim.activate_wakeup(C, 8, CPU);
+            sim.schedule(8, 0);
+            sim.now += 10 * MS as u64;
+            sim.update_curr(8);
+            sim.update_curr(CPU);
+            // A has run too, to 12: V was 6 when B left, with a lag of 6.
+            sim.move_queued(B, 8, crate::Cause::Periodic);
+            assert_eq!(sim.tasks[B].lag, 6 * MS);
+            assert_eq!(times(sim, B), (10 * MS - 12 * MS, -2 * MS + 3 * MS));
+            assert_eq!(sim.cpus[CPU].moment, 0);
+        });
+    }
+
+    #[test]
+    fn tasks_of_nice_0_and_5_share_a_cpu_by_their_weights() {
+        // Weights 1024 and 335: after 3 s 2260.5 and 739.5 ms, give or take two slices.
+        queue(|sim| {
+            sim.tasks[B].weight = 335;
+            wake(sim, A);
+            wake(sim, B);
+            reschedule(sim);
+            for _ in 0..3000 {
+                pass(sim, MS);
+                if sim.cpus[CPU].need_resched {
+                    reschedule(sim);
+                }
+            }
+            let ran = [A, B].map(|t| sim.tasks[t].sum_exec as i64);
+            assert_eq!(ran[0] + ran[1], 3000 * MS);
+            assert!((ran[0] - 2_260_500 * US).abs() < 6 * MS, "{ran:?}");
+        });
+    }
+
+    #[test]
+    fn a_slice_is_as_long_for_a_light_task_and_its_deadline_the_later() {
+        // Weight 335, nice 5: 3 ms of its time are 3 × 1024 / 335 = 9.17 ms of virtual time, at the first slice and at the next.
+        queue(|sim| {
+            sim.tasks[A].weight = 335;
+            wake(sim, A);
+            reschedule(sim);
+            assert_eq!(times(sim, A), (0, 9_170_149));
+            pass(sim, 3 * MS);
+            assert_eq!(times(sim, A), (9_170_149, 18_340_298));
+        });
+    }
+
+    #[test]
+    fn a_waker_elsewhere_that_ends_a_slice_sends_an_interrupt() {
+        queue(|sim| {
+            wake(sim, A);
+            wake(sim, B);
+            reschedule(sim);
+            let slot = sim.ipi_slot(CPU);
+            sim.heap.clear(slot);
+            sim.cpus[CPU].ipi = 0;
+            sim.now += 3 * MS as u64;
+            assert!(wake_from(sim, C, 3));
+            assert_eq!(sim.cpus[CPU].ipi & ipi::RESCHED, ipi::RESCHED);
+            assert_ne!(sim.heap.time(slot), NEVER);
+        });
+    }
+
+    #[test]
+    fn somebody_is_always_eligible_and_the_sum_is_that_of_the_queue() {
+        // Whatever happens: a walk of wake-ups, stretches and sleeps, weights from nice -20 to 19.
+        queue(|sim| {
+            sim.tasks[A].weight = 88_761;
+            sim.tasks[C].weight = 15;
+            let mut state = 1u64;
+            for _ in 0..20_000 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let (what, t) = ((state >> 40) % 4, 1 + (state >> 50) as usize % 3);
+                match what {
+                    0 if sim.tasks[t].run == Run::Sleeping => {
+                        wake(sim, t);
+                    }
+                    1 if sim.cpus[CPU].curr != NONE => {
+                        sleep(sim);
+                    }
+                    _ => pass(sim, (state >> 44) as i64 % (5 * MS)),
+                }
+                let queued: Vec<usize> = [A, B, C].into_iter().filter(|&t| sim.tasks[t].run == Run::Queued).collect();
+                let sum: i128 = queued.iter().map(|&t| moment(sim.tasks[t].weight, sim.tasks[t].vruntime)).sum();
+                assert_eq!(sim.cpus[CPU].moment, sum);
+                let mean = sim.mean(CPU);
+                let counted =
+                    queued.iter().copied().chain((sim.cpus[CPU].curr != NONE).then(|| sim.cpus[CPU].curr as usize));
+                let counted: Vec<usize> = counted.collect();
+                assert!(counted.is_empty() || counted.iter().any(|&t| mean.reaches(sim.tasks[t].vruntime)));
+                if sim.cpus[CPU].need_resched || sim.cpus[CPU].curr == NONE {
+                    reschedule(sim);
+                    assert_eq!(sim.cpus[CPU].curr == NONE, counted.is_empty());
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,235 @@
+//! Steps that claim: what they choose is out of everybody's sight before anybody else can choose it too.
+//!
+//! An idle CPU is claimed by a test-and-clear of its idle bit, as `kernel/sched/ext_idle.c` does (`scx_idle_test_and_clear_cpu`,
+//! 6.12 on). Who loses looks on, a bounded number of times.
+
+use huddle_machine::CpuId;
+
+use crate::place::{Decision, Flow, allowed, bit};
+use crate::plan::Mask;
+use crate::scan::{cpu_at, through};
+use crate::{Clusters, Event, Tracer, Undecidable, View, Within};
+
+/// A step that has lost this many claims to others is left.
+pub const LOST_CLAIMS: u32 = 8;
+
+/// How busy a cluster is.
+#[derive(Clone, Copy)]
+struct ClusterBusy {
+    mask: Mask,
+    /// CPUs that are not idle.
+    busy: u32,
+    /// It has a CPU that may be claimed.
+    candidate: bool,
+}
+
+impl ClusterBusy {
+    /// A smaller part of its CPUs is busy.
+    fn is_below(&self, other: &ClusterBusy) -> bool {
+        u64::from(self.busy) * u64::from(other.mask.weight) < u64::from(other.busy) * u64::from(self.mask.weight)
+    }
+}
+
+impl<V: View, T: Tracer> Decision<'_, V, T> {
+    /// Claims prev where it is near enough to the target and, with `no_busier`, no other cluster of its LLC is less busy.
+    pub(crate) fn claim_prev(&mut self, within: Within, core: bool, no_busier: bool) -> Result<Flow, Undecidable> {
+        let prev = self.prev;
+        if core && !self.plan.smt_active {
+            return Ok(self.skip("no SMT"));
+        }
+        if within != Within::All && !self.plan.contains(self.span(within), prev) {
+            return Ok(self.skip("prev shares too little with the target"));
+        }
+        if !allowed(self.view, prev) {
+            return Ok(self.skip("prev is outside the affinity"));
+        }
+        let good = bit(self.claimable(core, prev.index() / 64)?, prev);
+        self.trace.event(Event::Tested { cpu: prev, good });
+        if !good {
+            return Ok(Flow::Continue);
+        }
+        if no_busier && self.is_busier_than_another(core)? {
+            return Ok(self.skip("a cluster of prev's LLC is less busy"));
+        }
+        Ok(Flow::found(self.claim(prev)?.then_some(prev)))
+    }
+
+    /// Claims the first idle CPU of a set, in scan order from behind the target (of prev's cluster: from behind prev).
+    pub(crate) fn claim_any(&mut self, within: Within, core: bool, charge: bool) -> Result<Flow, Undecidable> {
+        if core && !self.plan.smt_active {
+            return Ok(self.skip("no SMT"));
+        }
+        let anchor = if within == Within::PrevCluster { self.prev } else { self.target };
+        let (plan, span) = (self.plan, self.span(within));
+        let mut lost = 0;
+        for (word, part) in plan.parts(span, anchor.0 + 1) {
+            let mut rest = part & self.view.allowed_word(word);
+            while rest != 0 {
+                // A lost claim hides its CPU, and its core from whole ones: each look is a new one.
+                let hits = rest & self.claimable(core, word)?;
+                let walk = if hits == 0 { rest } else { rest & through(hits.trailing_zeros()) };
+                if charge && let Some(end) = self.charge(walk) {
+                    self.examine(word, walk & !(u64::MAX << end));
+                    self.exhaust();
+                    return Ok(Flow::LeaveScans);
+                }
+                self.examine(word, walk);
+                rest &= !walk;
+                if hits == 0 {
+                    break;
+                }
+                let cpu = cpu_at(word, hits.trailing_zeros());
+                if self.claim(cpu)? {
+                    return Ok(Flow::End(cpu));
+                }
+                lost += 1;
+                if lost == LOST_CLAIMS {
+                    return Ok(Flow::Continue);
+                }
+            }
+        }
+        Ok(Flow::Continue)
+    }
+
+    /// Claims a CPU of the least busy cluster that has an idle one; prev's cluster, and in it prev, before its equals.
+    pub(crate) fn claim_idlest(&mut self, within: Within, core: bool) -> Result<Flow, Undecidable> {
+        if core && !self.plan.smt_active {
+            return Ok(self.skip("no SMT"));
+        }
+        for _ in 0..LOST_CLAIMS {
+            let Some(idlest) = self.idlest(self.clusters(within), core)? else { return Ok(Flow::Continue) };
+            self.tell(&idlest);
+            let Some(cpu) = self.first_claimable(idlest.mask, core)? else { continue };
+            if self.claim(cpu)? {
+                return Ok(Flow::End(cpu));
+            }
+        }
+        Ok(Flow::Continue)
+    }
+
+    /// A waker that is about to sleep and alone here makes room for the wakee, unless its cluster has idle CPUs to spare.
+    pub(crate) fn sync_stack(&mut self, spare: u32) -> Result<Flow, Undecidable> {
+        let this = self.this;
+        if self.target != this {
+            return Ok(self.skip("this CPU is not the target"));
+        }
+        if !self.sync {
+            return Ok(self.skip("no sync wake-up"));
+        }
+        if !allowed(self.view, this) {
+            return Ok(self.skip("this CPU is outside the affinity"));
+        }
+        if self.view.nr_running(this).ok_or(Undecidable("nr_running of this CPU"))? != 1 {
+            return Ok(self.skip("the waker is not alone on this CPU"));
+        }
+        if !self.view.waker_keeps_sync().ok_or(Undecidable("whether the waker sleeps after its sync wake-ups"))? {
+            return Ok(self.skip("the waker does not sleep soon after its sync wake-ups"));
+        }
+        let words = self.plan.words(self.plan.cpus[this.index()].claim.cluster);
+        let idle: u32 = words
+            .map(|(word, bits)| (bits & self.view.idle_word(word) & self.view.allowed_word(word)).count_ones())
+            .sum();
+        if idle > spare {
+            return Ok(self.skip("this CPU's cluster has idle CPUs to spare"));
+        }
+        Ok(Flow::End(this))
+    }
+
+    /// The CPUs among which a claim looks.
+    fn span(&self, within: Within) -> Mask {
+        let target = &self.plan.cpus[self.target.index()].claim;
+        match within {
+            Within::Cluster => target.cluster,
+            Within::PrevCluster => self.plan.cpus[self.prev.index()].claim.cluster,
+            Within::Llc => target.llc,
+            Within::Node => target.node,
+            Within::All => self.plan.online,
+        }
+    }
+
+    /// The clusters among which the idlest is sought.
+    fn clusters(&self, within: Within) -> Clusters {
+        let prev = &self.plan.cpus[self.prev.index()].claim;
+        match within {
+            Within::Cluster | Within::PrevCluster => Clusters { from: prev.index, len: 1 },
+            Within::Llc => prev.llc_clusters,
+            Within::Node => prev.node_clusters,
+            Within::All => self.plan.online_clusters,
+        }
+    }
+
+    /// CPUs of a word that are idle, `core`: on cores that are idle as a whole.
+    #[inline]
+    fn claimable(&self, core: bool, word: usize) -> Result<u64, Undecidable> {
+        let idle = self.view.idle_word(word);
+        match core {
+            false => Ok(idle),
+            true => Ok(idle & self.view.idle_core_word(word).ok_or(Undecidable("which cores are idle as a whole"))?),
+        }
+    }
+
+    /// Takes an idle CPU, if nobody was faster.
+    fn claim(&mut self, cpu: CpuId) -> Result<bool, Undecidable> {
+        let won = self.view.claim(cpu).ok_or(Undecidable("whether an idle CPU is claimed"))?;
+        self.trace.event(Event::Claimed { cpu, won });
+        Ok(won)
+    }
+
+    fn cluster_busy(&self, index: u32, core: bool) -> Result<ClusterBusy, Undecidable> {
+        let mask = self.plan.clusters[index as usize];
+        let mut cluster = ClusterBusy { mask, busy: 0, candidate: false };
+        for (word, bits) in self.plan.words(mask) {
+            cluster.busy += (bits & !self.view.idle_word(word)).count_ones();
+            cluster.candidate |= bits & self.view.allowed_word(word) & self.claimable(core, word)? != 0;
+        }
+        Ok(cluster)
+    }
+
+    /// Whether another cluster of prev's LLC that has a CPU to claim is less busy than prev's.
+    fn is_busier_than_another(&mut self, core: bool) -> Result<bool, Undecidable> {
+        let prev = &self.plan.cpus[self.prev.index()].claim;
+        let own = self.cluster_busy(prev.index, core)?;
+        let Clusters { from, len } = prev.llc_clusters;
+        for cluster in (from..from + len).filter(|&cluster| cluster != prev.index) {
+            let other = self.cluster_busy(cluster, core)?;
+            if other.candidate && other.is_below(&own) {
+                self.tell(&other);
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The least busy cluster of a run that has a CPU to claim. Of equals the first, counted from prev's cluster with wrap; from the
+    /// run's beginning where that is outside it.
+    fn idlest(&self, Clusters { from, len }: Clusters, core: bool) -> Result<Option<ClusterBusy>, Undecidable> {
+        let (end, prev) = (from + len, self.plan.cpus[self.prev.index()].claim.index);
+        let turn = if (from..end).contains(&prev) { prev } else { from };
+        let mut idlest: Option<ClusterBusy> = None;
+        for cluster in (turn..end).chain(from..turn) {
+            let cluster = self.cluster_busy(cluster, core)?;
+            if cluster.candidate && idlest.is_none_or(|least| cluster.is_below(&least)) {
+                idlest = Some(cluster);
+            }
+        }
+        Ok(idlest)
+    }
+
+    /// The first CPU of a cluster that may be claimed, from prev up with wrap.
+    fn first_claimable(&self, cluster: Mask, core: bool) -> Result<Option<CpuId>, Undecidable> {
+        for (word, part) in self.plan.parts(cluster, self.prev.0) {
+            let hits = part & self.view.allowed_word(word) & self.claimable(core, word)?;
+            if hits != 0 {
+                return Ok(Some(cpu_at(word, hits.trailing_zeros())));
+            }
+        }
+        Ok(None)
+    }
+
+    fn tell(&mut self, cluster: &ClusterBusy) {
+        if let Some((word, bits)) = self.plan.words(cluster.mask).next() {
+            let first = cpu_at(word, bits.trailing_zeros());
+            self.trace.event(Event::Cluster { first, busy: cluster.busy, size: cluster.mask.weight });
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Which plans the interpreter in C takes, and what is said of the others.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // a test fails by panicking
+
+use huddle_domains::{Kernel, build};
+use huddle_machine::{Arch, Layout, Topology};
+use huddle_policy::{Plan, Policy, policy_names};
+use huddle_scx::{Image, ImageError, PlanImage};
+
+/// Packages, nodes, LLCs, clusters, cores, threads.
+const KUNPENG_NODE: [usize; 6] = [1, 1, 1, 6, 4, 1];
+
+fn plan(policy: &Policy, counts: [usize; 6], small_cores: bool) -> Plan {
+    let mut topology = Topology::from_layout(Arch::Arm64, &Layout::new(counts)).unwrap();
+    if small_cores {
+        topology.capacity[4..].fill(512);
+    }
+    let tree = build(&topology, &Kernel::load(&policy.kernel).unwrap());
+    policy.compile(&tree, &topology)
+}
+
+/// A record of these steps before ReturnTarget.
+fn record(steps: &str) -> Policy {
+    let entry = "affine_idle_prev = false, sync_minus_delayed = false, set_waker_recent = false, \
+                 prefer_current_hint = false";
+    let text = format!(
+        "name = \"mine\"\ntitle = \"mine\"\nkernel = \"5.9\"\nentry = {{ {entry} }}\n\
+         steps = [{steps} {{ kind = \"ReturnTarget\" }}]\n"
+    );
+    Policy::parse("mine.toml", &text).unwrap()
+}
+
+/// What is said of these steps on a Kunpeng node.
+fn refusal(steps: &str) -> String {
+    PlanImage::new(&plan(&record(steps), KUNPENG_NODE, false)).unwrap_err().to_string()
+}
+
+#[test]
+fn every_shipped_policy_is_taken_on_a_machine_of_one_capacity() {
+    for name in policy_names() {
+        let plan = plan(&Policy::load(&name).unwrap(), KUNPENG_NODE, false);
+        let image = PlanImage::new(&plan).unwrap();
+        assert_eq!(image.nr_steps as usize, plan.nr_steps(), "{name}");
+        let fork = PlanImage::fork(&plan).map(Result::unwrap);
+        assert_eq!(fork.map(|fork| fork.nr_steps as usize), plan.fork_steps().map(<[_]>::len), "{name}");
+    }
+}
+
+#[test]
+fn kunpeng_node_has_six_clusters_of_four_in_one_llc() {
+    let plan = plan(&Policy::load("huddle-gather").unwrap(), KUNPENG_NODE, false);
+    let image = Image::new(&plan, &[]).unwrap();
+    assert_eq!(image.facts.len(), 24);
+    let clusters: Vec<u64> = image.clusters.iter().map(|mask| image.pool[mask.at as usize]).collect();
+    assert_eq!(clusters, [0xf, 0xf0, 0xf00, 0xf000, 0xf_0000, 0xf0_0000]);
+    let facts = &image.facts[9];
+    assert_eq!((facts.cluster, facts.llc_from, facts.llc_len, facts.nr_clusters), (2, 0, 6, 6));
+    assert_eq!(image.pool[facts.llc.at as usize], 0xff_ffff);
+    assert_eq!(facts.claim.map(|mask| mask.weight), [4, 4, 24, 24, 24]);
+}
+
+#[test]
+fn proposals_of_2018_are_refused_by_step_and_kind() {
+    let budget = "{ kind = \"NeedLlc\" }, { kind = \"Budget\", method = \"util\" },";
+    let merged =
+        "{ kind = \"ScanMerged\", start = \"target\", pred = \"idle\", on_exhaust = \"none\", cost = \"none\" },";
+    assert_eq!(
+        refusal(&format!("{budget} {merged}")),
+        "policy mine: step 3, ScanMerged: the live interpreter has no merged scan"
+    );
+    let next_cpu = "{ kind = \"ScanLlc\", start = \"next_cpu\", pred = \"idle\", charge = true, cost = \"none\" },";
+    assert_eq!(
+        refusal(&format!("{budget} {next_cpu}")),
+        "policy mine: step 3, ScanLlc: `start` must be \"target\" or \"target+1\" for the live interpreter"
+    );
+    let prop =
+        "{ kind = \"NeedLlc\" }, { kind = \"Budget\", method = \"prop\", div = 1, floor = 4, floor_threads = true },";
+    let scan = "{ kind = \"ScanLlc\", start = \"target\", pred = \"idle\", charge = true, cost = \"avg_scan_cost\" },";
+    assert_eq!(
+        refusal(&format!("{prop} {scan}")),
+        "policy mine: step 2, Budget: the live interpreter has no `floor_threads`"
+    );
+    let limited = prop.replace("\"prop\"", "\"prop_limit\"").replace("floor_threads = true", "cap_floors = 2");
+    assert_eq!(
+        refusal(&format!("{limited} {scan}")),
+        "policy mine: step 2, Budget: the live interpreter has no method \"prop_limit\""
+    );
+}
+
+#[test]
+fn charge_for_disallowed_cpus_of_4_17_is_refused() {
+    let steps = "{ kind = \"NeedLlc\" }, { kind = \"Budget\", method = \"none\" }, { kind = \"ScanLlc\", \
+                 start = \"target\", pred = \"idle\", charge = true, charge_disallowed = true, cost = \"none\" },";
+    let said = "policy mine: step 3, ScanLlc: the live interpreter has no `charge_disallowed`";
+    assert_eq!(refusal(steps), said);
+}
+
+#[test]
+fn lists_of_more_steps_than_the_array_holds_are_refused() {
+    let idle = "{ kind = \"TargetIdle\", pred = \"idle\" },";
+    assert!(PlanImage::new(&plan(&record(&idle.repeat(31)), KUNPENG_NODE, false)).is_ok());
+    assert_eq!(refusal(&idle.repeat(32)), "policy mine: 33 steps, the live interpreter takes 32 at most");
+}
+
+#[test]
+fn machine_of_two_capacities_refuses_steps_that_read_them() {
+    let fitting = Policy::load("linux-6.7").unwrap();
+    assert_eq!(
+        PlanImage::new(&plan(&fitting, KUNPENG_NODE, true)).unwrap_err().to_string(),
+        "policy linux-6.7: step 1, TargetIdle: reads capacities, which differ on this machine; the live interpreter \
+         does not"
+    );
+    let scanning = Policy::load("linux-5.9").unwrap();
+    assert!(matches!(
+        PlanImage::new(&plan(&scanning, KUNPENG_NODE, true)),
+        Err(ImageError::Step { list: "step", step: 1, kind: "AsymScan", .. })
+    ));
+    let gather = Policy::load("huddle-gather").unwrap();
+    assert!(PlanImage::new(&plan(&gather, KUNPENG_NODE, true)).is_ok());
+}
+
+#[test]
+fn plans_for_different_machines_share_no_image() {
+    let (gather, spread) = (Policy::load("huddle-gather").unwrap(), Policy::load("huddle-spread").unwrap());
+    let here = plan(&gather, KUNPENG_NODE, false);
+    assert!(Image::new(&here, &[&plan(&spread, KUNPENG_NODE, false)]).is_ok());
+    assert_eq!(
+        Image::new(&here, &[&plan(&spread, [1, 1, 1, 4, 4, 1], false)]).unwrap_err().to_string(),
+        "policy huddle-spread: compiled for another machine or kernel than huddle-gather; compile all for the same domains"
+    );
+}
