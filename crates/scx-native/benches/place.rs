@@ -61,23 +61,21 @@ fn place(criterion: &mut Criterion) {
                 if situation != "idle" {
                     tree.online.iter().for_each(|cpu| state.occupy(cpu));
                 }
-                let last = CpuId(if situation == "last" { 4 } else { 9 });
+                if situation == "last" {
+                    state.idle.insert(CpuId(4));
+                }
+                // A claim takes its CPU: each decision begins with the same ones.
+                let idle = state.idle.clone();
                 let mut again = state.clone();
-                // A claim takes the CPU: it is idle again before the next decision.
-                let idle = situation != "full";
                 group.bench_function(BenchmarkId::new(format!("{situation}, C"), machine), |bencher| {
                     bencher.iter(|| {
-                        if idle {
-                            state.idle.insert(last);
-                        }
+                        state.idle.words_mut().copy_from_slice(idle.words());
                         native.place(&image, &mut state, &wakeup, false)
                     });
                 });
                 group.bench_function(BenchmarkId::new(format!("{situation}, Rust"), machine), |bencher| {
                     bencher.iter(|| {
-                        if idle {
-                            again.idle.insert(last);
-                        }
+                        again.idle.words_mut().copy_from_slice(idle.words());
                         plan.place(&mut again, &wakeup, &mut scratch)
                     });
                 });

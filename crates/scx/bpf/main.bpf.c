@@ -61,7 +61,7 @@ struct cpu_state {
 	u32 taken_from;			/* the cluster from whose queue its next task was taken */
 	u32 next_cpu;			/* where the next scan starts, plus 1 */
 	s32 exec;			/* the task that has just changed its program */
-	bool hog, pinned, own_turn, kicked, pushed, sched_idle;
+	bool hog, ran_long, pinned, own_turn, kicked, pushed, sched_idle;
 	u8 vow;				/* 1: its task gave the sync hint; 2: and then woke another before it slept */
 	u8 vows;
 	struct counters n;
@@ -95,23 +95,25 @@ struct {
 #define NOT_CLAIMED	(1 << 30)	/* beside a CPU: it may be busy */
 #define CLOCK_ORIGIN	(1ULL << 62)	/* tells virtual times from lags */
 
-static __always_inline void insert(struct task_struct *p, u64 dsq, u64 slice, u64 flags)
+static __noinline int insert(struct task_struct *p, u64 dsq, u64 slice, u64 flags)
 {
 	if (bpf_ksym_exists(scx_bpf_dsq_insert))
 		scx_bpf_dsq_insert(p, dsq, slice, flags);
 	else
 		scx_bpf_dispatch(p, dsq, slice, flags);
+	return 0;
 }
 
-static __always_inline void insert_vtime(struct task_struct *p, u64 dsq, u64 slice, u64 vtime, u64 flags)
+static __noinline int insert_vtime(struct task_struct *p, u64 dsq, u64 slice, u64 vtime, u64 flags)
 {
 	if (bpf_ksym_exists(scx_bpf_dsq_insert_vtime))
 		scx_bpf_dsq_insert_vtime(p, dsq, slice, vtime, flags);
 	else
 		scx_bpf_dispatch_vtime(p, dsq, slice, vtime, flags);
+	return 0;
 }
 
-static __always_inline bool move_to_local(u64 dsq)
+static __noinline bool move_to_local(u64 dsq)
 {
 	return bpf_ksym_exists(scx_bpf_dsq_move_to_local) ? scx_bpf_dsq_move_to_local(dsq) : scx_bpf_consume(dsq);
 }
@@ -269,41 +271,41 @@ static __noinline u32 idler_cluster(const struct cpu_facts *here, bool hogs_only
 	return best;
 }
 
-/* A woken task waits in the cluster of this CPU: an idle CPU of it shall come for it, else the one whose task is farthest ahead of it. */
-static __noinline void call_cpu(struct task_struct *p, s32 cpu, const struct mask *cluster, s64 lag)
+/*
+ * A task waits in the cluster of this CPU: an idle CPU of it shall come for it, or one that is about to be idle and may have looked before the task
+ * joined; for a woken one, else, the CPU whose task is farthest ahead of it.
+ */
+static __noinline int call_cpu(struct task_struct *p, s32 cpu, const struct mask *cluster, s64 lag, bool woken)
 {
 	u64 now = now_ns();
-	s64 most = lag + (s64)config.preempt_ns;
+	s64 most = lag + (s64)config.preempt_ns, ahead;
+	u32 i, at = cpu, first = cluster->first * 64, end = first + cluster->len * 64;
 	struct cpu_state *c;
 	s32 victim = -1;
-	u32 i, at = cpu;
 
-	if (claim_in(p, cluster, &victim)) {
-		scx_bpf_kick_cpu(victim, KICK_IDLE);
-		return;
-	}
+	if (claim_in(p, cluster, &victim))
+		return scx_bpf_kick_cpu(victim, KICK_IDLE), 0;
 	victim = -1;
 	PLAN_FOR(i, 16) {
-		s64 ahead;
-
-		if (has(set_word(cluster, at / 64), at) && has(kernel_word(p->cpus_ptr, (u32)at / 64), at) && (c = cpu_state(at)) && c->weight && !c->kicked) {
-			ahead = c->lag + (s64)((now - c->started) * 100 / c->weight);
-			if (c->sched_idle || ahead > most) {
-				most = c->sched_idle ? (1LL << 62) : ahead;
+		c = has(set_word(cluster, at / 64), at) && has(kernel_word(p->cpus_ptr, at / 64), at) ? cpu_state(at) : NULL;
+		if (c && !c->weight)
+			scx_bpf_kick_cpu(at, KICK_IDLE);
+		else if (c && woken && !c->kicked) {
+			ahead = c->sched_idle ? 1LL << 62 : c->lag + (s64)((now - c->started) * 100 / c->weight);
+			if (ahead > most) {
+				most = ahead;
 				victim = at;
 			}
 		}
-		at = at + 1 < cluster->first * 64 + cluster->len * 64 && at + 1 < config.nr_cpus ? at + 1 : cluster->first * 64;
+		at = at + 1 < end && at + 1 < config.nr_cpus ? at + 1 : first;
 	}
 	c = victim >= 0 ? cpu_state(victim) : NULL;
 	if (c) {
 		c->kicked = true;
 		c->n.preempted++;
 		scx_bpf_kick_cpu(victim, KICK_PREEMPT);
-	} else {
-		/* The CPU may have gone idle since it was looked at. */
-		scx_bpf_kick_cpu(cpu, KICK_IDLE);
 	}
+	return 0;
 }
 
 /* `record_wakee`: how often a waker changes its wakee. */
@@ -342,6 +344,14 @@ static __always_inline bool near_prev(struct task_struct *p, struct cpu_state *c
 	return true;
 }
 
+static __noinline bool others_wait(u32 cpu)
+{
+	const struct cpu_facts *here = plan_facts(cpu);
+	u64 *word = here ? look_up(&waiting_words, here->cluster / 64) : NULL;
+
+	return word && *word >> (here->cluster & 63) & 1 && scx_bpf_dsq_nr_queued(here->cluster) > 0;
+}
+
 static __noinline s32 place(struct task_struct *p, struct cpu_state *c, u64 wake_flags, u32 prev, u32 which)
 {
 	u32 this = bpf_get_smp_processor_id();
@@ -365,10 +375,11 @@ static __noinline s32 place(struct task_struct *p, struct cpu_state *c, u64 wake
 		c->n.wake_distance[distance(this, cpu) % DISTANCES]++;
 		c->n.move_distance[distance(prev, cpu) % DISTANCES]++;
 	}
-	/* Behind a waker that is about to sleep, a task waits on the CPU itself. */
-	if (placing.d.claimed || placing.d.s.kind == KIND_SYNC_STACK || view_claim(&placing.d, cpu))
+	if (placing.d.claimed || view_claim(&placing.d, cpu))
 		return cpu;
-	return cpu | NOT_CLAIMED;
+	/* Behind a waker that is about to sleep a task waits on the CPU itself, unless others wait in the cluster: two that wake each other in turn
+	 * would keep them from the CPU for ever. */
+	return placing.d.s.kind == KIND_SYNC_STACK && !others_wait(cpu) ? cpu : cpu | NOT_CLAIMED;
 }
 
 SEC("struct_ops/huddle_select_cpu")
@@ -441,10 +452,33 @@ static __always_inline u64 slice_in(u32 cluster)
 	return slice < config.least_slice_ns ? config.least_slice_ns : slice;
 }
 
+/* A task that runs on without end, or has just changed its program, goes to an idler cluster if there is one. */
+static __noinline bool move_away(struct task_struct *p, struct cpu_state *c, const struct cpu_facts *here, bool exec)
+{
+	u32 idler = idler_cluster(here, !exec, !exec);
+	const struct mask *there = plan_cluster(idler);
+	struct cpu_state *other;
+	s32 to;
+
+	c->exec = 0;
+	if (idler == here->cluster || !there || !claim_in(p, there, &to))
+		return false;
+	other = cpu_state(to);
+	/* Seen there at once, or others would follow. */
+	if (other && !exec) {
+		other->hog = true;
+		mark(&hog_words, to, true);
+	}
+	*(exec ? &c->n.exec_moved : &c->n.balanced) += 1;
+	insert(p, DSQ_LOCAL_ON | to, config.slice_ns, 0);
+	scx_bpf_kick_cpu(to, KICK_IDLE);
+	return true;
+}
+
 SEC("struct_ops/huddle_enqueue")
 void BPF_PROG(huddle_enqueue, struct task_struct *p, u64 flags)
 {
-	s32 cpu = scx_bpf_task_cpu(p), to;
+	s32 cpu = scx_bpf_task_cpu(p);
 	const struct cpu_facts *here = plan_facts(cpu);
 	struct cpu_state *c = cpu_state(cpu);
 	struct cluster_state *cluster = here ? look_up(&cluster_states, here->cluster) : NULL;
@@ -459,7 +493,7 @@ void BPF_PROG(huddle_enqueue, struct task_struct *p, u64 flags)
 	/* A wakee that was still leaving this CPU when it was woken: nobody asked for a placement, and the CPU has nothing else yet. */
 	if (flags & ENQ_WAKEUP && !(flags & bpf_core_enum_value(enum scx_enq_flags, SCX_ENQ_CPU_SELECTED))) {
 		c->n.unplaced++;
-		if (!c->weight || view_claim(NULL, cpu)) {
+		if (view_claim(NULL, cpu) || !c->weight) {
 			insert(p, DSQ_LOCAL, config.slice_ns, 0);
 			return;
 		}
@@ -472,25 +506,8 @@ void BPF_PROG(huddle_enqueue, struct task_struct *p, u64 flags)
 		enqueue_own(p, cpu, c, flags & ENQ_WAKEUP);
 		return;
 	}
-	if (exec || flags & ENQ_LAST) {
-		u32 idler = idler_cluster(here, !exec, !exec);
-		const struct mask *there = plan_cluster(idler);
-
-		c->exec = 0;
-		if (idler != here->cluster && there && claim_in(p, there, &to)) {
-			struct cpu_state *other = cpu_state(to);
-
-			*(exec ? &c->n.exec_moved : &c->n.balanced) += 1;
-			/* Seen there at once, or others would follow. */
-			if (other && !exec) {
-				other->hog = true;
-				mark(&hog_words, to, true);
-			}
-			insert(p, DSQ_LOCAL_ON | to, config.slice_ns, 0);
-			scx_bpf_kick_cpu(to, KICK_IDLE);
-			return;
-		}
-	}
+	if ((exec || flags & ENQ_LAST || (c->ran_long && !(flags & ENQ_WAKEUP))) && move_away(p, c, here, exec))
+		return;
 	if (flags & ENQ_LAST) {
 		/* Nowhere better: on it goes, and the CPU has to look again. */
 		insert(p, DSQ_LOCAL, config.slice_ns, 0);
@@ -502,8 +519,7 @@ void BPF_PROG(huddle_enqueue, struct task_struct *p, u64 flags)
 	mark(&waiting_words, here->cluster, true);
 	c->n.queued++;
 	insert_vtime(p, here->cluster, slice_in(here->cluster), cluster->clock + lag, flags & ENQ_WAKEUP);
-	if (flags & ENQ_WAKEUP)
-		call_cpu(p, cpu, mask, lag);
+	call_cpu(p, cpu, mask, lag, flags & ENQ_WAKEUP);
 }
 
 /* Takes a waiting task of another cluster within a range, nearest number first; at least `least` must wait. */
@@ -532,7 +548,7 @@ static __noinline bool take_from(struct cpu_state *c, u32 own, u32 from, u32 len
 	return taken;
 }
 
-static __noinline bool take(s32 cpu, struct cpu_state *c, const struct cpu_facts *here)
+static __noinline bool take(s32 cpu, struct cpu_state *c, const struct cpu_facts *here, bool goes_on)
 {
 	u32 own = here->cluster, level = TAKEN_CLUSTER;
 	u64 *word = look_up(&waiting_words, own / 64), waiting = word ? *word : 0, mine = 1ULL << (own & 63);
@@ -545,7 +561,7 @@ static __noinline bool take(s32 cpu, struct cpu_state *c, const struct cpu_facts
 		;
 	else if (c->pinned && move_to_local(own_queue(cpu)))
 		level = TAKEN_OWN_CPU;
-	else if (config.nr_clusters <= 64 && !(waiting & ~mine))
+	else if (goes_on || (config.nr_clusters <= 64 && !(waiting & ~mine)))
 		return c->pinned = false;
 	else if (here->llc_len > 1 && take_from(c, own, here->llc_from, here->llc_len, 1))
 		level = TAKEN_LLC;
@@ -564,14 +580,15 @@ void BPF_PROG(huddle_dispatch, s32 cpu, struct task_struct *prev)
 {
 	const struct cpu_facts *here = plan_facts(cpu);
 	struct cpu_state *c = cpu_state(cpu);
-	bool exec;
+	bool goes_on, exec;
 	u64 now;
 
-	if (!here || !c || take(cpu, c, here))
+	if (!here || !c)
 		return;
-	if (!prev || !(prev->scx.flags & TASK_QUEUED)) {
+	goes_on = prev && prev->scx.flags & TASK_QUEUED;
+	if (take(cpu, c, here, goes_on) || !goes_on)
 		return;
-	}
+	c->kicked = false;
 	now = now_ns();
 	charge(c, now);
 	exec = c->exec == prev->pid;
@@ -626,6 +643,7 @@ void BPF_PROG(huddle_stopping, struct task_struct *p, bool runnable)
 		return;
 	charge(c, now_ns());
 	c->weight = 0;
+	c->ran_long = runnable && c->started - c->since > config.hog_ns;
 	if (c->hog) {
 		c->hog = false;
 		mark(&hog_words, cpu, false);
@@ -719,6 +737,6 @@ struct sched_ext_ops huddle = {
 	.init = (void *)huddle_init,
 	.exit = (void *)huddle_exit,
 	.flags = OPS_KEEP_BUILTIN_IDLE | OPS_ENQ_LAST,
-	.timeout_ms = 10000,
+	.timeout_ms = 30000,
 	.name = "huddle",
 };

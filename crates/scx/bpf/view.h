@@ -18,12 +18,12 @@ static __always_inline void *look_up(void *map, u32 key)
 	return bpf_map_lookup_elem(map, &key);
 }
 
-static __always_inline struct cpu_state *cpu_state(u32 cpu)
+static __noinline struct cpu_state *cpu_state(u32 cpu)
 {
 	return look_up(&cpu_states, cpu);
 }
 
-static __always_inline const struct cpu_facts *plan_facts(u32 cpu)
+static __noinline const struct cpu_facts *plan_facts(u32 cpu)
 {
 	return look_up(&facts, cpu);
 }
@@ -38,7 +38,7 @@ static __always_inline const struct affine_span *plan_affine(u32 index)
 	return look_up(&affine, index);
 }
 
-static __always_inline u64 plan_word(u32 at)
+static __noinline u64 plan_word(u32 at)
 {
 	u64 *word = look_up(&pool, at);
 
@@ -62,12 +62,12 @@ static __always_inline struct task_state *task_state(struct task_struct *p)
 	return config.needs_task ? bpf_task_storage_get(&task_states, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE) : NULL;
 }
 
-static __always_inline u64 now_ns(void)
+static __noinline u64 now_ns(void)
 {
 	return bpf_ksym_exists(scx_bpf_now) ? scx_bpf_now() : bpf_ktime_get_ns();
 }
 
-static __always_inline u64 *scratch_word(struct decision *d, u32 word)
+static __noinline u64 *scratch_word(struct decision *d, u32 word)
 {
 	return look_up(&scratch, 2 * bpf_get_smp_processor_id() * ((config.nr_cpus + 63) / 64) + word);
 }

@@ -90,7 +90,13 @@ fn write_text(out: &mut impl Write, status: &Status) -> io::Result<()> {
     writeln!(
         out,
         "on an idle CPU {}, queued in a cluster {}, without placement {}, pinned {}, preempted {}, balanced {}, moved on exec {}",
-        status.claimed, status.queued, status.unplaced, status.pinned, status.preempted, status.balanced, status.exec_moved
+        status.claimed,
+        status.queued,
+        status.unplaced,
+        status.pinned,
+        status.preempted,
+        status.balanced,
+        status.exec_moved
     )?;
     let waits: Vec<String> = status
         .wait_us

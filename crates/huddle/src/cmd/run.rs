@@ -282,7 +282,8 @@ mod live {
                     reloads += 1;
                 }
                 Reason::Ended(ending) => {
-                    let message = if ending.message.is_empty() { String::new() } else { format!(": {}", ending.message) };
+                    let message =
+                        if ending.message.is_empty() { String::new() } else { format!(": {}", ending.message) };
                     let line = format!(
                         "the kernel ended the scheduler (kind {}, {}{message}); its own has the CPUs",
                         ending.kind, ending.reason

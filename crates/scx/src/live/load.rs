@@ -477,11 +477,9 @@ fn refusal(release: &str, what: &'static str, error: &libbpf_rs::Error) -> LoadE
     if let Some(function) = between("extern (func ksym) '", "': func_proto") {
         return LoadError::BrokenTypes { release, function };
     }
-    if std::env::var_os("HUDDLE_DEBUG").is_some() {
-        let lines: Vec<&str> = words.lines().collect();
-        eprintln!("{}", lines[lines.len().saturating_sub(50)..].join("\n"));
-    }
-    let last = words.lines().rev().find(|line| !line.trim().is_empty() && !line.contains("-- END PROG LOAD LOG --"));
+    // The verifier's reason stands before its closing lines.
+    let closing = ["processed ", "-- END PROG LOAD LOG", "failed to load"];
+    let last = words.lines().rev().find(|line| !line.trim().is_empty() && !closing.iter().any(|c| line.contains(c)));
     let message = format!("{error}{}", last.map_or_else(String::new, |line| format!(" ({})", line.trim())));
     LoadError::Refused { release, what, message }
 }

@@ -130,7 +130,7 @@ fn words_mut(counters: &mut Counters) -> &mut [u64] {
 pub struct CpuState {
     times: [u64; 6],
     words: [u32; 4],
-    flags: [u8; 8],
+    flags: [u8; 16],
     /// What this CPU counted.
     pub counters: Counters,
 }
