@@ -193,7 +193,9 @@ fn shell(command: &[String]) -> String {
 }
 
 fn huddle() -> Result<PathBuf> {
-    build(&["--package", "huddle"], "huddle")
+    // `./x` says whether the tools for the scheduler are there.
+    let live: &[&str] = if std::env::var_os("HUDDLE_LIVE").is_some() { &["--features", "live"] } else { &[] };
+    build(&[&["--package", "huddle"], live].concat(), "huddle")
 }
 
 /// Builds a release binary, which `what` tells cargo, and gives its path.

@@ -11,29 +11,30 @@ use crate::queue::{before, delta_fair};
 use crate::sim::Sim;
 use crate::state::{NONE, ipi};
 
-/// What a task adds to [`crate::state::Cpu::moment`]. Virtual runtimes may be a little below 0, as wrapped numbers.
+/// What a task adds to [`crate::state::Cpu::moment`]. Virtual runtimes may be a little below 0, as wrapped numbers. A queue's sum
+/// is some 1024 × the time for which it has not been empty: 64 bits last for a hundred days.
 #[inline]
-pub(crate) fn moment(weight: u64, vruntime: u64) -> i128 {
-    i128::from(weight) * i128::from(vruntime as i64)
+pub(crate) fn moment(weight: u64, vruntime: u64) -> i64 {
+    weight as i64 * vruntime as i64
 }
 
 /// The weighted mean of virtual runtimes as a fraction: comparing with it needs no division.
 #[derive(Clone, Copy)]
 struct Mean {
-    moment: i128,
-    weight: i128,
+    moment: i64,
+    weight: i64,
 }
 
 impl Mean {
     /// `entity_eligible`: a virtual runtime that is not beyond the mean.
     #[inline]
     fn reaches(self, vruntime: u64) -> bool {
-        self.moment >= i128::from(vruntime as i64) * self.weight
+        self.moment >= vruntime as i64 * self.weight
     }
 
     /// `avg_vruntime`: rounded down. 0 for an empty queue.
     fn rounded(self) -> i64 {
-        if self.weight == 0 { 0 } else { self.moment.div_euclid(self.weight) as i64 }
+        if self.weight == 0 { 0 } else { self.moment.div_euclid(self.weight) }
     }
 }
 
@@ -46,7 +47,7 @@ impl<O: Observer> Sim<'_, O> {
             NONE => 0,
             t => moment(self.tasks[t as usize].weight, self.tasks[t as usize].vruntime),
         };
-        Mean { moment: cpu.moment + running, weight: cpu.load.into() }
+        Mean { moment: cpu.moment + running, weight: cpu.load as i64 }
     }
 
     /// `pick_eevdf`: the eligible task with the earliest deadline. The contender is the task that runs, or ran up to now; it goes on
@@ -102,9 +103,9 @@ impl<O: Observer> Sim<'_, O> {
         let task = &mut self.tasks[t];
         let lag = match mean.weight {
             0 => 0,
-            others => i128::from(task.lag) * (others + i128::from(task.weight)) / others,
+            others => task.lag * (others + task.weight as i64) / others,
         };
-        task.vruntime = mean.rounded().wrapping_sub(lag as i64) as u64;
+        task.vruntime = mean.rounded().wrapping_sub(lag) as u64;
         task.deadline = task.vruntime.wrapping_add(delta_fair(self.tuning.min_granularity, task.weight));
     }
 }
@@ -406,7 +407,7 @@ mod tests {
                     _ => pass(sim, (state >> 44) as i64 % (5 * MS)),
                 }
                 let queued: Vec<usize> = [A, B, C].into_iter().filter(|&t| sim.tasks[t].run == Run::Queued).collect();
-                let sum: i128 = queued.iter().map(|&t| moment(sim.tasks[t].weight, sim.tasks[t].vruntime)).sum();
+                let sum: i64 = queued.iter().map(|&t| moment(sim.tasks[t].weight, sim.tasks[t].vruntime)).sum();
                 assert_eq!(sim.cpus[CPU].moment, sum);
                 let mean = sim.mean(CPU);
                 let counted =

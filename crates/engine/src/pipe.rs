@@ -142,8 +142,8 @@ impl<O: Observer> Sim<'_, O> {
             mutex.sleepers.pop_front();
             mutex.handoff = false;
             mutex.owner = first;
-            if mutex.spinners.front() == Some(&first) {
-                mutex.spinners.pop_front();
+            if let Some(at) = mutex.spinners.iter().position(|&spinner| spinner == first) {
+                mutex.spinners.remove(at);
                 self.grant(c, first as usize);
                 return None;
             }
@@ -192,5 +192,40 @@ impl<O: Observer> Sim<'_, O> {
             }
             self.block(c, Stage::PipeAcquireFirst, Run::Sleeping);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use huddle_machine::Machine;
+
+    use super::*;
+    use crate::testing::still;
+
+    #[test]
+    fn a_mutex_is_handed_to_the_first_in_line_that_spins_behind_another() {
+        // Task 3 lets go of the pipe's mutex on CPU 8. Tasks 1 and 2 have slept for it and both been woken, the second by a waker that
+        // was late with an earlier sleep of it.
+        let machine = Machine::load("kunpeng920:nodes=1").unwrap();
+        still(
+            (&machine, "linux-5.10"),
+            (3, 7),
+            |_| (),
+            |sim| {
+                for (t, c) in [(1, 7), (2, 9)] {
+                    (sim.tasks[t].cpu, sim.tasks[t].stage, sim.tasks[t].run) =
+                        (c, Stage::PipeAcquireFirst, Run::Running);
+                    (sim.cpus[c as usize].curr, sim.cpus[c as usize].phase) = (t as u32, Phase::Spinning);
+                }
+                let mutex = &mut sim.pipes[0].mutex;
+                (mutex.owner, mutex.handoff) = (3, true);
+                mutex.sleepers.extend([1, 2]);
+                mutex.spinners.extend([2, 1]);
+                assert_eq!(sim.release(8, 0), None);
+                let mutex = &sim.pipes[0].mutex;
+                assert_eq!((mutex.owner, sim.cpus[7].phase, sim.tasks[1].stage), (1, Phase::Running, Stage::PipeHold));
+                assert_eq!((&mutex.spinners, &mutex.sleepers), (&[2].into(), &[2].into()));
+            },
+        );
     }
 }

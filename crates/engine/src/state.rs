@@ -120,7 +120,7 @@ pub struct Cpu {
     /// `min_vruntime` (CFS; 0 under EEVDF).
     pub min_vruntime: u64,
     /// Sum of weight × virtual runtime over the queued tasks (EEVDF; `avg_vruntime`, from a base of 0).
-    pub moment: i128,
+    pub moment: i64,
     /// The buddy that preempted, to be picked next (`cfs_rq->next`).
     pub next: u32,
     /// The buddy that was preempted (`cfs_rq->last`).

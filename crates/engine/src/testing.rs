@@ -3,14 +3,14 @@
 use huddle_domains::Kernel;
 use huddle_machine::{CpuId, CpuSet, Machine};
 use huddle_policy::Policy;
-use huddle_program::{Op, Program, Script, ScriptId, TaskId, TaskSpec};
+use huddle_program::{ChannelSpec, Op, Program, Script, ScriptId, TaskId, TaskSpec};
 
 use crate::sim::Sim;
 use crate::state::Run;
 use crate::{Setup, Unobserved};
 
 /// Gives the test a simulation of a machine under a policy: task 0 begins on the last CPU, tasks 1 to `tasks` sleep on CPU `at`
-/// as if they had run there before. No event is processed.
+/// as if they had run there before. There is one empty pipe. No event is processed.
 pub(crate) fn still(
     (machine, policy): (&Machine, &str),
     (tasks, at): (u32, u32),
@@ -28,7 +28,7 @@ pub(crate) fn still(
     let program = Program {
         scripts: vec![parent, child],
         tasks: (0..=tasks).map(spec).collect(),
-        channels: Vec::new(),
+        channels: vec![ChannelSpec::Pipe { message_bytes: 100 }],
         gates: 0,
         profiles: Vec::new(),
     };

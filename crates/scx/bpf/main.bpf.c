@@ -352,7 +352,7 @@ static __noinline bool others_wait(u32 cpu)
 	return word && *word >> (here->cluster & 63) & 1 && scx_bpf_dsq_nr_queued(here->cluster) > 0;
 }
 
-static __noinline s32 place(struct task_struct *p, struct cpu_state *c, u64 wake_flags, u32 prev, u32 which)
+static __always_inline s32 place(struct task_struct *p, struct cpu_state *c, u64 wake_flags, u32 prev, u32 which)
 {
 	u32 this = bpf_get_smp_processor_id();
 	struct placing placing = { .p = p, .wake_flags = wake_flags };

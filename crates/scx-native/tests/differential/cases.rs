@@ -8,8 +8,9 @@ use huddle_scx_native::{Native, Placed};
 
 use crate::machines::{Lab, Rng, all_policies, random_case};
 
-/// Decisions on one machine by one policy, before the next.
+/// Decisions on one machine by one policy before the next, and on one state of it.
 const DECISIONS_PER_LAB: usize = 50;
+const DECISIONS_PER_STATE: usize = 5;
 
 /// What the two are compared by: where to, and the state left.
 pub struct Outcome {
@@ -54,8 +55,12 @@ impl Cases {
         if self.made > 0 && self.made.is_multiple_of(DECISIONS_PER_LAB) {
             self.pair = Pair::random(&mut self.rng, self.policies, &self.kernels);
         }
+        if self.made.is_multiple_of(DECISIONS_PER_STATE) {
+            self.case = self.pair.case(&mut self.rng);
+        } else {
+            self.case.1 = self.pair.wakeup(&mut self.rng);
+        }
         self.made += 1;
-        self.case = self.pair.case(&mut self.rng);
         let (state, wakeup, fork) = &self.case;
         (self.pair.rust(state.clone(), wakeup, *fork), self.pair.c(state.clone(), wakeup, *fork))
     }
@@ -130,6 +135,13 @@ impl Pair {
             (state.waker_load, state.wakee_load) = (0, 0);
         }
         (state, wakeup, self.fork.is_some() && rng.chance(30))
+    }
+
+    fn wakeup(&self, rng: &mut Rng) -> Wakeup {
+        let nr_cpus = self.lab.topology.nr_cpus();
+        let this = rng.below(nr_cpus);
+        let prev = if rng.chance(50) { (this + rng.below(6)) % nr_cpus } else { rng.below(nr_cpus) };
+        Wakeup { this: CpuId::from(this), prev: CpuId::from(prev), sync: rng.chance(40) }
     }
 
     fn rust(&mut self, mut state: Frozen, wakeup: &Wakeup, fork: bool) -> Outcome {
