@@ -104,7 +104,7 @@ fn huddles_own_policies_are_explained_with_their_forks() {
     }
     let value = json("policies huddle-gather --json");
     assert_eq!(
-        (&value["entry"]["rule"]["anchor"], &value["steps"][7]["step"]["within"]),
+        (&value["entry"]["rule"]["anchor"], &value["steps"][8]["step"]["within"]),
         (&"waker".into(), &"prev_cluster".into())
     );
     assert_eq!(json("policies linux-6.7 --json").get("fork"), None);
@@ -117,11 +117,11 @@ fn kunpeng_node_gather_claims_a_cluster_mate() {
     assert!(told.contains("\ntarget 5: this CPU shares prev's LLC\n"), "{told}");
     assert!(told.contains("\n  3. ClaimPrev  skipped: prev shares too little with the target\n"), "{told}");
     assert!(
-        told.contains("\n  4. ClaimAny   examined 6 busy, 7 idle; claimed 7\n\nCPU 7: step 4, ClaimAny\n"),
+        told.contains("\n  5. ClaimAny   examined 6 busy, 7 idle; claimed 7\n\nCPU 7: step 5, ClaimAny\n"),
         "{told}"
     );
     let value = json(&format!("{args} --json"));
-    assert_eq!((&value["cpu"], &value["steps"][3]["claimed"]), (&7.into(), &7.into()));
+    assert_eq!((&value["cpu"], &value["steps"][4]["claimed"]), (&7.into(), &7.into()));
 }
 
 #[test]
@@ -135,8 +135,8 @@ fn kunpeng_node_spread_tells_what_is_busy_in_the_cluster_it_chose() {
 fn two_threads_per_core_gather_has_budget_for_cores_and_threads() {
     let told = text("place --machine xeon-2s44c88t --policy huddle-gather --busy 0-48 --this 4 --prev 4");
     // No core of the LLC (even CPUs) is idle as a whole; then the first thread behind the target.
-    assert!(told.contains("\n 10. Budget     no limit in this state\n"), "{told}");
-    assert!(told.contains("\nCPU 50: step 12, ClaimAny\n") && !told.contains("exhausted"), "{told}");
+    assert!(told.contains("\n 11. Budget     no limit in this state\n"), "{told}");
+    assert!(told.contains("\nCPU 50: step 13, ClaimAny\n") && !told.contains("exhausted"), "{told}");
 }
 
 #[test]

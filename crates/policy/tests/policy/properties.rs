@@ -147,6 +147,8 @@ proptest! {
             before.contested = CpuSet::new(lab.tree.nr_cpus);
             before.nr_idle_scan.fill(Some(Frozen::AMPLE));
             before.prefers_current_cpu = false;
+            // Behind a waker that keeps its word a task may wait.
+            before.waker_keeps_sync = Some(false);
             let mut after = before.clone();
             let placement = lab.plan.place(&mut after, &wakeup, &mut lab.plan.scratch()).unwrap();
             // Gather searches no farther than a target without an LLC; one CPU for a task leaves no choice.
