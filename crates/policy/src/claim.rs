@@ -96,19 +96,32 @@ impl<V: View, T: Tracer> Decision<'_, V, T> {
         if core && !self.plan.smt_active {
             return Ok(self.skip("no SMT"));
         }
-        for _ in 0..LOST_CLAIMS {
-            let Some(idlest) = self.idlest(self.clusters(within), core)? else { return Ok(Flow::Continue) };
-            self.tell(&idlest);
-            let Some(cpu) = self.first_claimable(idlest.mask, core)? else { continue };
-            if self.claim(cpu)? {
-                return Ok(Flow::End(cpu));
+        let Some(idlest) = self.idlest(self.clusters(within), core)? else { return Ok(Flow::Continue) };
+        self.tell(&idlest);
+        let mut lost = 0;
+        for (word, part) in self.plan.parts(idlest.mask, self.prev.0) {
+            let mut rest = part & self.view.allowed_word(word);
+            loop {
+                let hits = rest & self.claimable(core, word)?;
+                if hits == 0 {
+                    break;
+                }
+                let cpu = cpu_at(word, hits.trailing_zeros());
+                if self.claim(cpu)? {
+                    return Ok(Flow::End(cpu));
+                }
+                lost += 1;
+                if lost == LOST_CLAIMS {
+                    return Ok(Flow::Continue);
+                }
+                rest &= !through(hits.trailing_zeros());
             }
         }
         Ok(Flow::Continue)
     }
 
-    /// A waker that is about to sleep and alone here makes room for the wakee, unless its cluster has idle CPUs to spare.
-    pub(crate) fn sync_stack(&mut self, spare: u32) -> Result<Flow, Undecidable> {
+    /// A waker that is about to sleep and alone here makes room for the wakee, unless its cluster has more idle CPUs than `spare`.
+    pub(crate) fn sync_stack(&mut self, spare: Option<u32>) -> Result<Flow, Undecidable> {
         let this = self.this;
         if self.target != this {
             return Ok(self.skip("this CPU is not the target"));
@@ -125,6 +138,7 @@ impl<V: View, T: Tracer> Decision<'_, V, T> {
         if !self.view.waker_keeps_sync().ok_or(Undecidable("whether the waker sleeps after its sync wake-ups"))? {
             return Ok(self.skip("the waker does not sleep soon after its sync wake-ups"));
         }
+        let Some(spare) = spare else { return Ok(Flow::End(this)) };
         let words = self.plan.words(self.plan.cpus[this.index()].claim.cluster);
         let idle: u32 = words
             .map(|(word, bits)| (bits & self.view.idle_word(word) & self.view.allowed_word(word)).count_ones())
@@ -213,17 +227,6 @@ impl<V: View, T: Tracer> Decision<'_, V, T> {
             }
         }
         Ok(idlest)
-    }
-
-    /// The first CPU of a cluster that may be claimed, from prev up with wrap.
-    fn first_claimable(&self, cluster: Mask, core: bool) -> Result<Option<CpuId>, Undecidable> {
-        for (word, part) in self.plan.parts(cluster, self.prev.0) {
-            let hits = part & self.view.allowed_word(word) & self.claimable(core, word)?;
-            if hits != 0 {
-                return Ok(Some(cpu_at(word, hits.trailing_zeros())));
-            }
-        }
-        Ok(None)
     }
 
     fn tell(&mut self, cluster: &ClusterBusy) {

@@ -268,10 +268,16 @@ impl Step {
                     idle(core)
                 )
             }
-            Step::SyncStack { spare } => format!(
-                "If this CPU is the target of a sync wake-up, is allowed, runs only the waker, which lately kept its promise to sleep, \
-                 and at most {spare} allowed CPUs of its cluster are idle, take it."
-            ),
+            Step::SyncStack { spare } => {
+                let idle = match spare {
+                    Some(spare) => format!(", and at most {spare} allowed CPUs of its cluster are idle"),
+                    None => String::new(),
+                };
+                format!(
+                    "If this CPU is the target of a sync wake-up, is allowed, and runs only the waker, which lately slept sooner after such \
+                     wake-ups than an idle CPU takes to come{idle}, take it."
+                )
+            }
             Step::ReturnTarget => "Take the target, busy as it is.".to_owned(),
             Step::ReturnPrev => "Take prev, busy as it is.".to_owned(),
         }

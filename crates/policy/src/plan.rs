@@ -93,13 +93,15 @@ pub struct PlanCpu {
 /// The sets of one CPU that claims know. Cluster ⊆ LLC; a CPU outside the partition is alone in both.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClaimSets {
-    /// Its cluster: the firmware's cluster and the core's threads, cut to the LLC below and the partition.
+    /// Its cluster: the firmware's cluster and the core's threads, cut to the LLC below and the partition. Empty where that is one core: a
+    /// core is no cluster to gather in.
     pub cluster: Mask,
+    pub(crate) is_one_core: bool,
     /// sd_llc's span, without that domain the CPUs of the partition that share its last-level cache.
     pub llc: Mask,
     /// CPUs of the partition in its node.
     pub node: Mask,
-    /// Index of `cluster` in [`Plan::clusters`].
+    /// Index of its cluster, one core wide or wider, in [`Plan::clusters`].
     pub index: u32,
     /// The clusters of its LLC.
     pub llc_clusters: Clusters,

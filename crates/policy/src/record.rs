@@ -308,7 +308,7 @@ pub enum Step {
         core: bool,
     },
     SyncStack {
-        spare: u32,
+        spare: Option<u32>,
     },
     ReturnTarget,
     ReturnPrev,
@@ -596,7 +596,7 @@ fn parse_step(value: Value) -> Result<Step, String> {
                 within: keys.word_of("within", &[Within::Llc, Within::Node, Within::All])?,
                 core: keys.flag("core")?,
             },
-            "SyncStack" => Step::SyncStack { spare: keys.count("spare")? },
+            "SyncStack" => Step::SyncStack { spare: keys.count_if_any("spare")? },
             "ReturnTarget" => Step::ReturnTarget,
             "ReturnPrev" => Step::ReturnPrev,
             _ => return Err(format!("unknown step; the kinds are {}", KINDS.join(", "))),
@@ -686,7 +686,8 @@ impl Seen {
                 needs(self.hic || cond == SmtCondition::Always, "ReadHic")?;
             }
             Step::Budget { method, div, floor, .. } => {
-                needs(self.need_llc, "NeedLlc")?;
+                // Without an LLC domain `util` and `none` leave the claims behind them without a limit.
+                needs(self.need_llc || matches!(method, Method::Util | Method::None), "NeedLlc")?;
                 if self.budget.is_some() {
                     return Err("a second budget; one serves all scans".to_owned());
                 }
@@ -734,7 +735,6 @@ impl Seen {
                 }
             }
             Step::ClaimAny { charge: true, .. } => {
-                needs(self.need_llc, "NeedLlc, since it is charged,")?;
                 needs(self.budget.is_some(), "a Budget, since it is charged,")?;
                 if !matches!(self.budget, Some(Method::Util | Method::None)) {
                     return Err(
@@ -898,9 +898,10 @@ impl Keys {
     }
 
     /// A number that may be 0.
-    fn count(&mut self, key: &'static str) -> Result<u32, String> {
+    fn count_if_any(&mut self, key: &'static str) -> Result<Option<u32>, String> {
         match self.take(key) {
-            Some(Value::Integer(number)) if number >= 0 && number <= i64::from(u32::MAX) => Ok(number as u32),
+            None => Ok(None),
+            Some(Value::Integer(number)) if number >= 0 && number <= i64::from(u32::MAX) => Ok(Some(number as u32)),
             found => Err(wrong(key, found, "a whole number, 0 or more")),
         }
     }

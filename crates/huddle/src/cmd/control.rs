@@ -89,8 +89,8 @@ fn write_text(out: &mut impl Write, status: &Status) -> io::Result<()> {
     write_row(out, "waiting tasks taken from", &TAKEN, &status.taken)?;
     writeln!(
         out,
-        "on an idle CPU {}, queued in a cluster {}, without placement {}, pinned {}, preempted {}, balanced {}, moved on exec {}",
-        status.claimed,
+        "straight to a CPU {}, queued in a cluster {}, without placement {}, pinned {}, preempted {}, balanced {}, moved on exec {}",
+        status.direct,
         status.queued,
         status.unplaced,
         status.pinned,

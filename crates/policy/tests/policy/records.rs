@@ -121,7 +121,11 @@ fn an_order_that_makes_no_sense_is_refused() {
         (&[NEED, cluster, BUDGET, SCAN, RETURN], "step 2: ScanCluster: needs a Budget, since it is charged, before it"),
         (&[NEED, BUDGET, RETURN], "step 2: Budget: no charged scan follows it"),
         (&[NEED, BUDGET, SCAN, BUDGET, SCAN, RETURN], "step 4: Budget: a second budget"),
-        (&[BUDGET, SCAN, RETURN], "step 1: Budget: needs NeedLlc before it"),
+        (&[BUDGET, SCAN, RETURN], "step 2: ScanLlc: needs NeedLlc before it"),
+        (
+            &[r#"kind = "Budget", method = "prop", div = 512, floor = 4"#, SCAN, RETURN],
+            "step 1: Budget: needs NeedLlc before it",
+        ),
         (&[HIC, RETURN], "step 1: ReadHic: needs NeedLlc before it"),
         (&[RETURN, NEED], "step 1: ReturnTarget: ends the search; the steps after it never run"),
         (
@@ -218,8 +222,7 @@ fn a_wrong_claim_is_refused() {
             &[r#"kind = "SyncStack", spare = -1"#, PREV],
             "step 1: SyncStack: `spare` is -1, must be a whole number, 0 or more",
         ),
-        (&[r#"kind = "SyncStack""#, PREV], "step 1: SyncStack: `spare` is missing"),
-        (&[CHARGED, PREV], "step 1: ClaimAny: needs NeedLlc, since it is charged, before it"),
+        (&[CHARGED, PREV], "step 1: ClaimAny: needs a Budget, since it is charged, before it"),
         (&[NEED, CHARGED, PREV], "step 2: ClaimAny: needs a Budget, since it is charged, before it"),
         (&[NEED, BUDGET, CLAIM, PREV], "step 2: Budget: no charged scan follows it"),
         (
@@ -260,7 +263,7 @@ fn a_fork_has_claims_only_and_ends_with_prev() {
         ),
         (
             r#"[{ kind = "ClaimAny", within = "llc", charge = true }, { kind = "ReturnPrev" }]"#,
-            "x.toml: fork step 1: ClaimAny: needs NeedLlc",
+            "x.toml: fork step 1: ClaimAny: needs a Budget, since it is charged,",
         ),
     ] {
         let found = read("", &format!("fork = {fork}")).unwrap_err();

@@ -305,6 +305,9 @@ impl Reference<'_> {
                 End::Continue
             }
             Step::Budget { method, div, floor, floor_threads, cap_floors, fail_if_empty } => {
+                if self.llc(t).is_none() {
+                    return End::Continue;
+                }
                 match method {
                     Method::None => {}
                     Method::Util => {
@@ -410,7 +413,7 @@ impl Reference<'_> {
             }
             Step::ClaimPrev { within, core, no_busier } => {
                 let near = match within {
-                    Within::Cluster => self.claim_cluster(t).contains(&p),
+                    Within::Cluster => self.wide_cluster(t).contains(&p),
                     Within::Llc => self.claim_llc(t).contains(&p),
                     _ => true,
                 };
@@ -437,14 +440,17 @@ impl Reference<'_> {
                 if let Some(at) = clusters.iter().position(|cluster| *cluster == own) {
                     clusters.rotate_left(at);
                 }
-                for _ in 0..8 {
-                    let usable = clusters.iter().filter(|cluster| cluster.iter().any(|&c| self.claimable(c, core)));
-                    // `min_by` keeps the first of equals.
-                    let idlest = usable.min_by(|one, other| self.busy_part(one).total_cmp(&self.busy_part(other)));
-                    let Some(idlest) = idlest else { return End::Continue };
-                    let cpu = scan(idlest, p).into_iter().find(|&c| self.claimable(c, core)).unwrap();
-                    if self.claim(cpu) {
-                        return End::Found(cpu);
+                let usable = clusters.iter().filter(|cluster| cluster.iter().any(|&c| self.claimable(c, core)));
+                // `min_by` keeps the first of equals.
+                let idlest = usable.min_by(|one, other| self.busy_part(one).total_cmp(&self.busy_part(other)));
+                let Some(idlest) = idlest else { return End::Continue };
+                let mut lost = 0;
+                for cpu in scan(idlest, p) {
+                    if lost < 8 && self.claimable(cpu, core) {
+                        if self.claim(cpu) {
+                            return End::Found(cpu);
+                        }
+                        lost += 1;
                     }
                 }
                 End::Continue
@@ -455,8 +461,8 @@ impl Reference<'_> {
                 if t != this || !promises || !self.allowed(this) || self.state.nr_running[this as usize] != 1 {
                     return End::Continue;
                 }
-                let idle = self.claim_cluster(this).into_iter().filter(|&c| self.claimable(c, false)).count();
-                if idle > spare as usize { End::Continue } else { End::Stop(this) }
+                let idle = self.wide_cluster(this).into_iter().filter(|&c| self.claimable(c, false)).count();
+                if spare.is_some_and(|spare| idle > spare as usize) { End::Continue } else { End::Stop(this) }
             }
             Step::ReturnTarget => End::Stop(t),
             Step::ReturnPrev => End::Stop(p),
@@ -469,8 +475,8 @@ impl Reference<'_> {
             return End::Continue;
         }
         let (set, behind) = match within {
-            Within::Cluster => (self.claim_cluster(w.t), w.t),
-            Within::PrevCluster => (self.claim_cluster(w.p), w.p),
+            Within::Cluster => (self.wide_cluster(w.t), w.t),
+            Within::PrevCluster => (self.wide_cluster(w.p), w.p),
             Within::Llc => (self.claim_llc(w.t), w.t),
             Within::Node => (self.claim_node(w.t), w.t),
             Within::All => (self.tree.online.iter().map(|cpu| cpu.0).collect(), w.t),
@@ -535,6 +541,15 @@ impl Reference<'_> {
         let raw = self.tree.span(self.tree.cluster_raw[c as usize]);
         let wide = raw.iter().map(|cpu| cpu.0).chain(self.smt(c)).filter(|cpu| llc.contains(cpu)).collect();
         if self.tree.online.contains(CpuId(c)) { wide } else { Cpus::from([c]) }
+    }
+
+    /// None where the cluster is one core.
+    fn wide_cluster(&self, c: u32) -> Cpus {
+        let cluster = self.claim_cluster(c);
+        if self.tree.online.contains(CpuId(c)) && cluster.iter().all(|other| self.smt(c).contains(other)) {
+            return Cpus::default();
+        }
+        cluster
     }
 
     /// The clusters of prev's LLC, of its node or of all, in the order of their first CPUs, LLC by LLC and node by node.

@@ -77,8 +77,8 @@ pub struct Status {
     pub wait_us: Vec<u64>,
     /// Waiting tasks taken: own CPU's queue, own cluster's, LLC's other clusters', node's, farther.
     pub taken: Vec<u64>,
-    /// Placements on an idle CPU.
-    pub claimed: u64,
+    /// Placed tasks that went straight to a CPU: an idle one, or their waker's.
+    pub direct: u64,
     /// Tasks that had to wait in a cluster's queue.
     pub queued: u64,
     /// Wake-ups of tasks that were still leaving their CPU: queued there without a placement.
@@ -115,7 +115,7 @@ impl Status {
         self.move_distance = counters.move_distance.to_vec();
         self.wait_us = counters.wait_us.to_vec();
         self.taken = counters.taken.to_vec();
-        self.claimed = counters.claimed;
+        self.direct = counters.direct;
         self.queued = counters.queued;
         self.unplaced = counters.unplaced;
         self.pinned = counters.pinned;
