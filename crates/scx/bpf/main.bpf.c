@@ -64,10 +64,11 @@ struct cpu_state {
 	u64 idle_wait;			/* how long a task waits for it to come out of idle, on average; 0: not known */
 	u32 weight;			/* 0: nothing of ours runs */
 	u32 taken_from;			/* the cluster from whose queue its next task was taken */
+	s32 task;			/* which ran last */
 	s32 exec;			/* the task that has just changed its program */
 	bool hog, ran_long, pinned, own_turn, kicked, pushed, sched_idle;
 	u8 vow, wakeups;		/* VOW_…; wake-ups that it has made */
-	u8 unused[3];
+	u8 unused[7];
 	struct counters n;
 };
 ARRAY(cpu_states, struct cpu_state);
@@ -154,6 +155,14 @@ static __always_inline void mark(void *map, u32 at, bool set)
 		__sync_fetch_and_or(word, bit);
 	else if (word && !set && *word & bit)
 		__sync_fetch_and_and(word, ~bit);
+}
+
+/* Whether the CPU's task runs on without end. */
+static __always_inline void set_hog(struct cpu_state *c, u32 cpu, bool hog)
+{
+	if (c->hog != hog)
+		mark(&hog_words, cpu, hog);
+	c->hog = hog;
 }
 
 static __noinline u32 distance(u32 from, u32 to)
@@ -299,7 +308,7 @@ __global s32 idler_cpu(u32 cpu, bool hogs_only)
 		return -1;
 	d.s.flags = STEP_CLAIM | (hogs_only ? STEP_HOGS : 0);
 	d.mask = *own;
-	mine = (u32)count_cpus(&d) + hogs_only;	/* this one has just stopped to be seen as such */
+	mine = count_cpus(&d);
 	other = mine < 2 ? NULL : plan_cluster(idlest(&d, SET_LLC));
 	if (!other || other == own)
 		return -1;
@@ -439,8 +448,11 @@ static __noinline bool move_away(struct task_struct *p, struct cpu_state *c, u32
 	other = cpu_state(to);
 	/* Seen there at once, or others would follow. */
 	if (other && !exec) {
-		other->hog = true;
+		other->task = p->pid;
+		other->since = c->since;
+		other->hog = other->ran_long = true;
 		mark(&hog_words, to, true);
+		set_hog(c, cpu, false);
 	}
 	*(exec ? &c->n.exec_moved : &c->n.balanced) += 1;
 	insert(p, DSQ_LOCAL_ON | to, config.slice_ns, 0);
@@ -563,15 +575,16 @@ void BPF_PROG(huddle_dispatch, s32 cpu, struct task_struct *prev)
 	bool goes_on = prev && prev->scx.flags & TASK_QUEUED;
 	u64 now;
 
-	if (!here || !c || take(cpu, c, here, goes_on) || !goes_on)
+	if (!here || !c || take(cpu, c, here, goes_on))
 		return;
+	if (!goes_on) {
+		set_hog(c, cpu, false);
+		return;
+	}
 	c->kicked = false;
 	now = now_ns();
 	charge(c, now);
-	if (!c->hog && now - c->since > config.hog_ns) {
-		c->hog = true;
-		mark(&hog_words, cpu, true);
-	}
+	set_hog(c, cpu, now - c->since > config.hog_ns);
 	/* Without a slice it comes back through enqueue, which may move it. */
 	if (prev->nr_cpus_allowed == 1 || (c->exec != prev->pid && !c->hog))
 		set_slice(prev, config.slice_ns);
@@ -595,8 +608,13 @@ void BPF_PROG(huddle_running, struct task_struct *p)
 	if (lag > 0)
 		own->clock += lag;
 	c->lag = lag > 0 ? 0 : lag;
-	c->started = c->since = now;
+	c->started = now;
 	c->weight = p->scx.weight;
+	if (!c->ran_long || c->task != p->pid) {
+		c->since = now;
+		set_hog(c, cpu, false);
+	}
+	c->task = p->pid;
 	c->kicked = false;
 	if (sched_idle != c->sched_idle)
 		mark(&sched_idle_words, cpu, sched_idle);
@@ -621,9 +639,8 @@ void BPF_PROG(huddle_stopping, struct task_struct *p, bool runnable)
 	charge(c, now);
 	c->weight = 0;
 	c->ran_long = runnable && now - c->since > config.hog_ns;
-	if (c->hog)
-		mark(&hog_words, cpu, false);
-	c->hog = false;
+	if (!c->ran_long)
+		set_hog(c, cpu, false);
 	task = c->vow ? task_state(p) : NULL;
 	if (task)
 		average(&task->sync_ns, c->vow == VOW_GIVEN && !runnable ? now - c->vowed_at : BROKEN_NS);
