@@ -50,7 +50,8 @@ ARRAY(waiting_words, u64);		/* clusters whose queues may hold tasks: a hint for 
 struct cluster_state {
 	u64 clock;
 	u64 filled_at;			/* when a task last joined its queue */
-	u64 unused[6];			/* alone on its cache line */
+	u64 called_at;			/* when an idle CPU of it was last called for one that waits */
+	u64 unused[5];			/* alone on its cache line */
 };
 ARRAY(cluster_states, struct cluster_state);
 
@@ -94,6 +95,7 @@ struct {
 
 #define QUEUE		(1 << 30)	/* beside a CPU: it was not claimed */
 #define NOBODY		(-(1LL << 62))	/* beside a lag */
+#define CALL_NS		1000000		/* a CPU that was called has come by then */
 #define CLOCK_ORIGIN	(1ULL << 62)	/* tells virtual times from what parked() makes */
 
 #define insert(p, dsq, slice, flags)		(bpf_ksym_exists(scx_bpf_dsq_insert) ?				\
@@ -262,22 +264,29 @@ __global s64 looked_at(u32 cpu, u32 cluster)
 }
 
 /*
- * A task, its affinity in the scratch, waits in the cluster of this CPU: an idle CPU of it shall come for it; for a woken one, else, the CPU whose task
- * is farthest ahead of it.
+ * A task, its affinity in the scratch, waits in the cluster of this CPU: an idle CPU of it shall come for it, else one of the LLC; for a woken one,
+ * else, the CPU whose task is farthest ahead of it.
  */
 __global int call_cpu(u32 cpu, u32 cluster, s64 lag, bool woken)
 {
 	struct decision d = { .nr_words = (config.nr_cpus + 63) / 64, .left = NO_LIMIT, .s.flags = STEP_CLAIM };
+	struct cluster_state *state = look_up(&cluster_states, cluster);
 	const struct mask *mask = plan_cluster(cluster);
+	const struct cpu_facts *here = plan_facts(cpu);
 	u32 first, end, victim = cpu, i;
 	s64 most = NOBODY, ahead;
 	struct cpu_state *c;
 	s32 idle;
 
-	if (!mask)
+	if (!mask || !here || !state)
 		return 0;
 	d.mask = *mask;
 	idle = search(&d, cpu);
+	if (idle >= 0)
+		state->called_at = now_ns();
+	d.mask = here->sets[SET_LLC];
+	if (idle < 0)
+		idle = search(&d, cpu);
 	if (idle >= 0)
 		return scx_bpf_kick_cpu(idle, KICK_IDLE), 0;
 	first = mask->first * 64;
@@ -517,7 +526,9 @@ void BPF_PROG(huddle_enqueue, struct task_struct *p, u64 flags)
 /* Takes a waiting task of another cluster within a run, nearest number first; at least `least` must wait. */
 static __noinline bool take_from(struct cpu_state *c, u32 own, u32 from, u32 len, s32 least)
 {
+	u64 now = now_ns();
 	bool taken = false;
+	s32 waiting;
 	u32 i;
 
 	bpf_for(i, 0, len) {
@@ -527,13 +538,17 @@ static __noinline bool take_from(struct cpu_state *c, u32 own, u32 from, u32 len
 
 		if (!other || !word || !has(*word, at) || at == own)
 			continue;
-		if (scx_bpf_dsq_nr_queued(at) >= least && move_to_local(at)) {
+		waiting = scx_bpf_dsq_nr_queued(at);
+		/* For the only one a CPU of its own cluster is on the way. */
+		if (waiting == 1 && now - other->called_at < CALL_NS)
+			continue;
+		if (waiting >= least && move_to_local(at)) {
 			c->taken_from = at;
 			taken = true;
 			break;
 		}
 		/* The task that the mark was set for joins within the call that set it: in less than a second. */
-		if (!scx_bpf_dsq_nr_queued(at) && now_ns() - other->filled_at > 1000000000)
+		if (!waiting && now - other->filled_at > 1000000000)
 			mark(&waiting_words, at, false);
 	}
 	return taken;
