@@ -488,7 +488,9 @@ impl<V: View, T: Tracer> Decision<'_, V, T> {
             Step::ScanLlc { start, pred, cores, charge, charge_disallowed: _, cost } => {
                 self.scan_llc(start, pred, cores, charge, cost)
             }
-            Step::ScanMerged { start, pred, on_exhaust, cost } => self.scan_merged(start, pred, on_exhaust, cost),
+            Step::ScanMerged { start, pred, takes, on_exhaust, cost } => {
+                self.scan_merged(start, pred, takes, on_exhaust, cost)
+            }
             Step::TakeKept { ref order } => {
                 let kept = order.iter().find_map(|kept| match kept {
                     Kept::Prev => self.kept_prev,
@@ -496,8 +498,13 @@ impl<V: View, T: Tracer> Decision<'_, V, T> {
                 });
                 Ok(Flow::found(kept))
             }
-            Step::ClaimPrev { within, core, no_busier } => self.claim_prev(within, core, no_busier),
-            Step::ClaimAny { within, core, charge } => self.claim_any(within, core, charge),
+            Step::ClaimPrev { within, core, no_busier, disallowed } => {
+                self.claim_prev(within, core, no_busier, disallowed)
+            }
+            Step::ClaimAny { within, core, charge, rotate } => self.claim_any(within, core, charge, rotate),
+            Step::ClaimSmt => self.claim_smt(),
+            Step::SyncClaimPrev => self.sync_claim_prev(),
+            Step::SyncWaker => self.sync_waker(),
             Step::ClaimIdlest { within, core } => self.claim_idlest(within, core),
             Step::SyncStack { spare } => self.sync_stack(spare),
             Step::ReturnTarget => Ok(Flow::End(self.target)),

@@ -187,6 +187,14 @@ words! {
         Aged = "aged",
     }
 
+    /// Which CPU of the core with the fewest busy threads a merged scan takes.
+    Takes {
+        /// Its first idle one.
+        FirstIdle = "first_idle",
+        /// The one at which the scan met the core, busy or not.
+        Met = "met",
+    }
+
     /// What a merged scan does at the end of its budget.
     OnExhaust {
         /// Returns the best CPU seen.
@@ -287,6 +295,7 @@ pub enum Step {
     ScanMerged {
         start: Start,
         pred: Pred,
+        takes: Takes,
         on_exhaust: OnExhaust,
         cost: Cost,
     },
@@ -297,19 +306,24 @@ pub enum Step {
         within: Within,
         core: bool,
         no_busier: bool,
+        disallowed: bool,
     },
     ClaimAny {
         within: Within,
         core: bool,
         charge: bool,
+        rotate: bool,
     },
     ClaimIdlest {
         within: Within,
         core: bool,
     },
+    ClaimSmt,
     SyncStack {
         spare: Option<u32>,
     },
+    SyncClaimPrev,
+    SyncWaker,
     ReturnTarget,
     ReturnPrev,
 }
@@ -333,13 +347,16 @@ const KINDS: &[&str] = &[
     "ClaimPrev",
     "ClaimAny",
     "ClaimIdlest",
+    "ClaimSmt",
     "SyncStack",
+    "SyncClaimPrev",
+    "SyncWaker",
     "ReturnTarget",
     "ReturnPrev",
 ];
 
 /// The kinds of step that a fork may have.
-const FORK_KINDS: &[&str] = &["ClaimPrev", "ClaimAny", "ClaimIdlest", "ReturnPrev"];
+const FORK_KINDS: &[&str] = &["ClaimPrev", "ClaimAny", "ClaimIdlest", "ClaimSmt", "ReturnPrev"];
 
 /// The most steps a record may have: [`crate::Placement::step`] is a byte.
 const MAX_STEPS: usize = 200;
@@ -580,6 +597,7 @@ fn parse_step(value: Value) -> Result<Step, String> {
             "ScanMerged" => Step::ScanMerged {
                 start: keys.word("start")?,
                 pred: keys.word("pred")?,
+                takes: keys.word_or("takes", Takes::FirstIdle)?,
                 on_exhaust: keys.word("on_exhaust")?,
                 cost: keys.word("cost")?,
             },
@@ -588,14 +606,16 @@ fn parse_step(value: Value) -> Result<Step, String> {
                 within: keys.word_of("within", &[Within::Cluster, Within::Llc, Within::All])?,
                 core: keys.flag("core")?,
                 no_busier: keys.flag("no_busier")?,
+                disallowed: keys.flag("disallowed")?,
             },
-            "ClaimAny" => {
-                Step::ClaimAny { within: keys.word("within")?, core: keys.flag("core")?, charge: keys.flag("charge")? }
-            }
+            "ClaimAny" => parse_claim_any(&mut keys)?,
             "ClaimIdlest" => Step::ClaimIdlest {
                 within: keys.word_of("within", &[Within::Llc, Within::Node, Within::All])?,
                 core: keys.flag("core")?,
             },
+            "ClaimSmt" => Step::ClaimSmt,
+            "SyncClaimPrev" => Step::SyncClaimPrev,
+            "SyncWaker" => Step::SyncWaker,
             "SyncStack" => Step::SyncStack { spare: keys.count_if_any("spare")? },
             "ReturnTarget" => Step::ReturnTarget,
             "ReturnPrev" => Step::ReturnPrev,
@@ -604,6 +624,19 @@ fn parse_step(value: Value) -> Result<Step, String> {
     })()
     .and_then(|step| keys.done("this step").map(|()| step));
     step.map_err(|message| format!("{kind}: {message}"))
+}
+
+/// A claim in a set: sched_ext's own, which rotates, knows LLC, node and all CPUs, and no budget.
+fn parse_claim_any(keys: &mut Keys) -> Result<Step, String> {
+    let (core, charge, rotate) = (keys.flag("core")?, keys.flag("charge")?, keys.flag("rotate")?);
+    let within = match rotate {
+        true => keys.word_of("within", &[Within::Llc, Within::Node, Within::All])?,
+        false => keys.word("within")?,
+    };
+    if rotate && charge {
+        return Err("`rotate` and `charge` exclude each other: a rotating choice has no budget".to_owned());
+    }
+    Ok(Step::ClaimAny { within, core, charge, rotate })
 }
 
 /// A budget: each method has its own numbers.
@@ -789,6 +822,9 @@ impl Step {
             Step::ClaimPrev { .. } => "ClaimPrev",
             Step::ClaimAny { .. } => "ClaimAny",
             Step::ClaimIdlest { .. } => "ClaimIdlest",
+            Step::ClaimSmt => "ClaimSmt",
+            Step::SyncClaimPrev => "SyncClaimPrev",
+            Step::SyncWaker => "SyncWaker",
             Step::SyncStack { .. } => "SyncStack",
             Step::ReturnTarget => "ReturnTarget",
             Step::ReturnPrev => "ReturnPrev",
@@ -797,7 +833,14 @@ impl Step {
 
     /// The CPU that the step decides for is claimed: out of everybody's sight.
     pub fn claims(&self) -> bool {
-        matches!(self, Step::ClaimPrev { .. } | Step::ClaimAny { .. } | Step::ClaimIdlest { .. })
+        matches!(
+            self,
+            Step::ClaimPrev { .. }
+                | Step::ClaimAny { .. }
+                | Step::ClaimIdlest { .. }
+                | Step::ClaimSmt
+                | Step::SyncClaimPrev
+        )
     }
 
     /// Part of the scan phase that an exhausted budget leaves.

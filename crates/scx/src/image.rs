@@ -478,10 +478,15 @@ impl StepImage {
                 spare: spare.unwrap_or(NO_LIMIT),
                 ..kind(KIND_SYNC_STACK)
             },
-            Step::ClaimPrev { within, core, no_busier } => {
+            Step::ClaimPrev { disallowed: true, .. }
+            | Step::ClaimAny { rotate: true, .. }
+            | Step::ClaimSmt
+            | Step::SyncClaimPrev
+            | Step::SyncWaker => return Err("the live interpreter has no steps of sched_ext's own choice"),
+            Step::ClaimPrev { within, core, no_busier, disallowed: false } => {
                 test(OF_PREV, within_set(within), claim(core) | bits([(STEP_NO_BUSIER, no_busier)]))
             }
-            Step::ClaimAny { within, core, charge } => {
+            Step::ClaimAny { within, core, charge, rotate: false } => {
                 let of = if within == Within::PrevCluster { OF_PREV } else { OF_TARGET };
                 search(of, within_set(within), claim(core) | bits([(STEP_AFTER, true), (STEP_CHARGE, charge)]))
             }
