@@ -233,8 +233,8 @@ mod tests {
     #[test]
     fn every_built_in_record_loads_and_the_names_ascend() {
         let names = kernel_names();
-        let old = ["5.9", "5.9+rfc2", "5.10", "5.14", "5.14+cluster", "5.16", "6.0", "6.1", "6.6", "6.7"];
-        let new = ["6.9", "6.10", "6.12", "6.17", "6.18.33", "7.1", "7.1+huddle"];
+        let old = ["4.17", "5.9", "5.9+rfc2", "5.10", "5.14", "5.14+cluster", "5.16", "6.0", "6.1", "6.6", "6.7"];
+        let new = ["6.9", "6.10", "6.12", "6.17", "6.18.33", "7.1", "7.1+huddle", "7.2", "7.2-nocache"];
         assert_eq!(names, [&old[..], &new].concat());
         for name in names {
             let kernel = Kernel::load(&name).unwrap_or_else(|error| panic!("{error}"));
@@ -274,6 +274,7 @@ mod tests {
     #[test]
     fn a_release_gets_the_newest_record_that_is_not_newer() {
         for (release, record) in [
+            ("4.19.300", "4.17"),
             ("5.9.0", "5.9"),
             ("5.10.0-32-cloud-amd64", "5.10"),
             ("5.15.148", "5.14"),
@@ -287,14 +288,15 @@ mod tests {
             ("6.18.200-1", "6.18.33"),
             ("6.19.60", "6.17"),
             ("7.0.3", "6.17"),
-            ("7.3.4+deb13", "7.1"),
-            ("12.0.0", "7.1"),
+            ("7.1.3", "7.1"),
+            ("7.3.4+deb13", "7.2"),
+            ("12.0.0", "7.2"),
         ] {
             assert_eq!(Kernel::for_release(release).unwrap().name, record, "{release}");
         }
-        for release in ["4.19.300", "", "6", "linux-6.1", "v6.1"] {
+        for release in ["4.9.300", "", "6", "linux-6.1", "v6.1"] {
             let error = Kernel::for_release(release).unwrap_err();
-            let line = format!("no kernel record for `{release}`: the oldest is 5.9; name a record");
+            let line = format!("no kernel record for `{release}`: the oldest is 4.17; name a record");
             assert_eq!(error.to_string(), line);
             assert!(error.is_usage());
         }
@@ -311,7 +313,7 @@ mod tests {
     #[test]
     fn unknown_base_is_not_offered_a_path() {
         let known = format!("one of {}", kernel_names().join(", "));
-        assert!(known.contains("5.9, 5.9+rfc2, 5.10, 5.14, 5.14+cluster, 5.16, 6.0, 6.1, 6.6, 6.7, "), "{known}");
+        assert!(known.contains("4.17, 5.9, 5.9+rfc2, 5.10, 5.14, 5.14+cluster, 5.16, 6.0, 6.1, 6.6, 6.7, "), "{known}");
         for (base, found) in [("\"4.4\"", "`4.4`"), ("\"./mine.toml\"", "`./mine.toml`"), ("4.4", "4.4")] {
             let line = message(&format!("base = {base}\n"));
             assert_eq!(line, format!("mine.toml: `base` is {found}, must be a built-in kernel: {known}"));

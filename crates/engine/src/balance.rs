@@ -1,8 +1,9 @@
-//! Load balancing of 5.9 … 6.11: periodic, for idle CPUs whose tick is stopped (nohz), and when a CPU is about to idle; with
+//! Load balancing of 5.9 … 7.2: periodic, for idle CPUs whose tick is stopped (nohz), and when a CPU is about to idle; with
 //! active balance (spec 5; `kernel/sched/fair.c`).
 
-use huddle_domains::{Domain, DomainId, Flags, GroupId, NumaImbalance};
+use huddle_domains::{Domain, DomainId, Flags, GroupId, NewidleDice, NumaImbalance};
 use huddle_machine::{CpuId, CpuSet};
+use rand_core::Rng;
 
 use crate::Observer;
 use crate::groups::{GroupKind, GroupStats, adjust_numa_imbalance};
@@ -24,12 +25,16 @@ enum Imbalance {
     Load(u64),
     Util(u64),
     Tasks(u64),
+    /// Tasks that prefer the LLC of the CPU that balances (`migrate_llc_task`, 7.2).
+    Drawn(u64),
 }
 
 impl Imbalance {
     fn amount(self) -> u64 {
         match self {
-            Imbalance::Load(amount) | Imbalance::Util(amount) | Imbalance::Tasks(amount) => amount,
+            Imbalance::Load(amount) | Imbalance::Util(amount) | Imbalance::Tasks(amount) | Imbalance::Drawn(amount) => {
+                amount
+            }
         }
     }
 }
@@ -44,6 +49,8 @@ struct Attempt {
     /// A task could not move because of its affinity; all could not; another CPU of the local group would do.
     some_pinned: bool,
     all_pinned: bool,
+    /// A task stayed for the sake of its cache (7.2).
+    kept_for_cache: bool,
     new_dst: Option<usize>,
     /// CPUs still in play.
     cpus: CpuSet,
@@ -154,11 +161,12 @@ impl<O: Observer> Sim<'_, O> {
         for id in chain {
             let now = self.now;
             let state = &mut self.domains[id.0 as usize];
-            if now > state.decayed + COST_DECAY_NS {
+            let decays = now > state.decayed + COST_DECAY_NS;
+            if decays {
                 state.max_newidle_lb_cost = state.max_newidle_lb_cost * 253 / 256;
                 state.decayed = now;
-                decayed = true;
             }
+            decayed = decays || (decayed && !self.setup.kernel.balance.newidle_cost_waits);
             max_cost += state.max_newidle_lb_cost;
             if !go_on {
                 if decayed {
@@ -214,11 +222,15 @@ impl<O: Observer> Sim<'_, O> {
                 break;
             }
             if tree.domain(id).flags.has(Flags::BALANCE_NEWIDLE) {
+                let Some(weight) = self.throw_dice(id) else {
+                    self.pull_in_next_balance(c, id);
+                    continue;
+                };
                 let outcome = self.balance(c, id, Idle::Newly, c);
-                let state = &mut self.domains[id.0 as usize];
-                state.max_newidle_lb_cost = state.max_newidle_lb_cost.max(outcome.ns);
+                self.note_newidle_cost(id, outcome.ns);
                 cost += outcome.ns;
                 pulled = outcome.moved;
+                self.rate_newidle(id, if pulled > 0 { weight } else { 0 });
             }
             self.pull_in_next_balance(c, id);
             if pulled > 0 || self.cpus[c].nr_running > 0 {
@@ -231,6 +243,53 @@ impl<O: Observer> Sim<'_, O> {
             cpu.idle_stamp = 0;
         }
         cost
+    }
+
+    /// Whether a new-idle attempt at a level is made, and how much it counts then: as many as were left out for it (NI_RANDOM).
+    fn throw_dice(&mut self, id: DomainId) -> Option<u32> {
+        let dice = self.setup.kernel.balance.newidle_dice;
+        let ratio = self.domains[id.0 as usize].newidle_ratio;
+        if dice == NewidleDice::Never || (dice == NewidleDice::BySuccessAndRate && ratio >= 1024) {
+            return Some(1);
+        }
+        let weight = 1 + ratio;
+        if (self.rng.next_u64() % 1024) as u32 > weight {
+            self.rate_newidle(id, 0);
+            return None;
+        }
+        Some((1024 + weight / 2) / weight)
+    }
+
+    /// `update_newidle_stats`: the share of attempts that pull, and with NI_RATE the more the rarer they are.
+    fn rate_newidle(&mut self, id: DomainId, success: u32) {
+        let dice = self.setup.kernel.balance.newidle_dice;
+        if dice == NewidleDice::Never {
+            return;
+        }
+        let now = self.now;
+        let state = &mut self.domains[id.0 as usize];
+        state.newidle_calls += 1;
+        state.newidle_success += success;
+        if state.newidle_calls < 1024 {
+            return;
+        }
+        let rare = if dice == NewidleDice::BySuccessAndRate { (now - state.newidle_rated) >> 22 } else { 0 };
+        state.newidle_rated = now;
+        state.newidle_ratio = (rare + u64::from(state.newidle_success)).min(1024) as u32;
+        state.newidle_calls /= 2;
+        state.newidle_success /= 2;
+    }
+
+    /// `update_newidle_cost`: the greatest cost of a new-idle attempt at a level.
+    fn note_newidle_cost(&mut self, id: DomainId, ns: u64) {
+        let now = self.now;
+        let state = &mut self.domains[id.0 as usize];
+        if ns > state.max_newidle_lb_cost {
+            state.max_newidle_lb_cost = ns;
+            if self.setup.kernel.balance.newidle_cost_waits {
+                state.decayed = now;
+            }
+        }
     }
 
     /// `update_next_balance`: an idling CPU balances by its idle interval, not its busy one.
@@ -298,12 +357,10 @@ impl<O: Observer> Sim<'_, O> {
         if outcome.moved > 0 {
             self.domains[index].nr_balance_failed = 0;
         } else {
-            if attempt.idle != Idle::Newly {
+            if attempt.idle != Idle::Newly && !attempt.kept_for_cache {
                 self.domains[index].nr_balance_failed += 1;
             }
-            let tasks = matches!(attempt.imbalance, Imbalance::Tasks(_));
-            let tired = self.domains[index].nr_balance_failed > domain.cache_nice_tries + 2;
-            if tired && (tasks || !profile.active_only_for_task) {
+            if self.needs_active_balance(attempt) {
                 let running = self.cpus[attempt.src].curr;
                 if running == NONE || !self.allowed(running as usize, attempt.dst) {
                     return self.double_interval(attempt.domain, attempt.idle, MAX_PINNED_INTERVAL);
@@ -311,6 +368,7 @@ impl<O: Observer> Sim<'_, O> {
                 if !self.cpus[attempt.src].active_balance && self.cpus[attempt.src].push_to == NONE {
                     self.cpus[attempt.src].active_balance = true;
                     self.cpus[attempt.src].push_to = attempt.dst as u32;
+                    self.cpus[attempt.src].push_preferring = matches!(attempt.imbalance, Imbalance::Drawn(_));
                     self.send_ipi(attempt.dst, attempt.src, ipi::PUSH);
                     active = true;
                 }
@@ -323,6 +381,20 @@ impl<O: Observer> Sim<'_, O> {
             self.double_interval(attempt.domain, attempt.idle, domain.max_interval);
         } else {
             self.domains[index].balance_interval = domain.min_interval;
+        }
+    }
+
+    /// `need_active_balance`: nothing moved, so the running task is to be pushed.
+    fn needs_active_balance(&self, attempt: &Attempt) -> bool {
+        if self.cache.active && self.stays_for_cache(attempt.src, attempt.dst) {
+            return false;
+        }
+        let tries = self.setup.tree.domain(attempt.domain).cache_nice_tries;
+        let tired = self.domains[attempt.domain.0 as usize].nr_balance_failed > tries + 2;
+        match attempt.imbalance {
+            Imbalance::Drawn(_) => true,
+            Imbalance::Tasks(_) => tired,
+            _ => tired && !self.setup.kernel.balance.active_only_for_task,
         }
     }
 
@@ -385,16 +457,22 @@ impl<O: Observer> Sim<'_, O> {
             total_load += stats.load;
             total_capacity += stats.capacity;
             total_util += stats.util;
+            if self.cache.active && idle != Idle::Newly {
+                self.note_llc(domain, &stats);
+            }
             let span = self.span(tree.group(group).span);
             overload |= stats.nr > 1 && span.iter().any(|cpu| self.cpus[cpu.index()].nr_running > 1);
             if span.contains(CpuId::from(c)) {
                 local = Some(stats);
                 continue;
             }
+            if self.cache.active && stats.kind < GroupKind::Drawn && self.is_drawn(id, &stats, cpus, dst) {
+                stats.kind = GroupKind::Drawn;
+            }
             if idle != Idle::Busy && self.crowds_a_core(&stats) {
                 stats.kind = stats.kind.max(GroupKind::SmtBalance);
             }
-            if self.busier(&stats, busiest.as_ref()) {
+            if self.busier(&stats, busiest.as_ref(), cpus, dst) {
                 busiest = Some(stats);
             }
         }
@@ -424,6 +502,7 @@ impl<O: Observer> Sim<'_, O> {
             imbalance,
             some_pinned: false,
             all_pinned: false,
+            kept_for_cache: false,
             new_dst: None,
             cpus: cpus.clone(),
             examined: 0,
@@ -441,8 +520,8 @@ impl<O: Observer> Sim<'_, O> {
     }
 
     /// `update_sd_pick_busiest`.
-    fn busier(&self, stats: &GroupStats, best: Option<&GroupStats>) -> bool {
-        if stats.nr == 0 {
+    fn busier(&self, stats: &GroupStats, best: Option<&GroupStats>, cpus: &CpuSet, dst: usize) -> bool {
+        if stats.runnable_nr == 0 {
             return false;
         }
         let Some(best) = best else {
@@ -454,6 +533,7 @@ impl<O: Observer> Sim<'_, O> {
         match stats.kind {
             GroupKind::Overloaded => stats.avg_load > best.avg_load,
             GroupKind::Imbalanced => false,
+            GroupKind::Drawn => self.nr_preferring(stats.group, cpus, dst) > self.nr_preferring(best.group, cpus, dst),
             GroupKind::SmtBalance if stats.idle > 0 || best.idle > 0 => self.less_spare(stats, best),
             GroupKind::SmtBalance | GroupKind::FullyBusy if !self.setup.kernel.balance.smt_balance => {
                 stats.avg_load > best.avg_load
@@ -470,7 +550,7 @@ impl<O: Observer> Sim<'_, O> {
     /// unless these are more than one task.
     fn less_spare(&self, stats: &GroupStats, best: &GroupStats) -> bool {
         if self.setup.kernel.balance.smt_balance && self.is_core(stats) != self.is_core(best) {
-            return !self.is_core(stats) || stats.nr > 1;
+            return !self.is_core(stats) || stats.runnable_nr > 1;
         }
         stats.idle < best.idle || (stats.idle == best.idle && stats.nr > best.nr)
     }
@@ -482,7 +562,7 @@ impl<O: Observer> Sim<'_, O> {
 
     /// `smt_balance` (6.6 on): a core whose threads have several tasks, for an idle CPU to relieve.
     fn crowds_a_core(&self, stats: &GroupStats) -> bool {
-        self.setup.kernel.balance.smt_balance && stats.nr > 1 && self.is_core(stats)
+        self.setup.kernel.balance.smt_balance && stats.runnable_nr > 1 && self.is_core(stats)
     }
 
     /// `sibling_imbalance`: tasks that the busiest group has more than the local one. From 6.6 on only an idle CPU asks, and tasks
@@ -523,7 +603,11 @@ impl<O: Observer> Sim<'_, O> {
                 return false;
             }
         }
-        if prefer_sibling && local.kind == GroupKind::HasSpare && self.sibling_imbalance(local, busiest, idle) > 1 {
+        let drawn = busiest.kind == GroupKind::Drawn;
+        if prefer_sibling
+            && local.kind == GroupKind::HasSpare
+            && (drawn || self.sibling_imbalance(local, busiest, idle) > 1)
+        {
             return true;
         }
         if busiest.kind != GroupKind::Overloaded {
@@ -536,7 +620,7 @@ impl<O: Observer> Sim<'_, O> {
             if busiest.weight > 1 && local.idle <= busiest.idle + 1 {
                 return false;
             }
-            if busiest.nr == 1 {
+            if busiest.runnable_nr == 1 {
                 return false;
             }
         }
@@ -553,8 +637,10 @@ impl<O: Observer> Sim<'_, O> {
         prefer_sibling: bool,
         idle: Idle,
     ) -> Imbalance {
-        if matches!(busiest.kind, GroupKind::SmtBalance | GroupKind::Imbalanced) {
-            return Imbalance::Tasks(1);
+        match busiest.kind {
+            GroupKind::SmtBalance | GroupKind::Imbalanced => return Imbalance::Tasks(1),
+            GroupKind::Drawn => return Imbalance::Drawn(1),
+            _ => {}
         }
         if local.kind == GroupKind::HasSpare {
             if busiest.kind > GroupKind::FullyBusy && !domain.flags.has(Flags::SHARE_LLC) {
@@ -603,21 +689,23 @@ impl<O: Observer> Sim<'_, O> {
         for cpu in self.span(tree.group(group.group).span).iter().filter(|&cpu| cpus.contains(cpu)) {
             let c = cpu.index();
             let queue = &self.cpus[c];
-            if c == dst || (queue.nr_running == 0 && self.setup.kernel.balance.skip_idle_source) {
+            let runnable = queue.nr_running - queue.nr_delayed;
+            if c == dst || (runnable == 0 && self.setup.kernel.balance.skip_idle_source) {
                 continue;
             }
             // Compared as fractions: load over capacity; the others over 1.
             let (value, over) = match imbalance {
                 Imbalance::Load(amount) => {
                     let load = queue.pelt.load_avg;
-                    if queue.nr_running == 1 && load > amount {
+                    if runnable == 1 && load > amount {
                         continue;
                     }
                     (load, u64::from(tree.capacity[c]))
                 }
-                Imbalance::Util(_) if queue.nr_running <= 1 => continue,
+                Imbalance::Util(_) if runnable <= 1 => continue,
                 Imbalance::Util(_) => (self.cpu_util(c), 1),
-                Imbalance::Tasks(_) => (u64::from(queue.nr_running), 1),
+                Imbalance::Tasks(_) => (u64::from(runnable), 1),
+                Imbalance::Drawn(_) => (u64::from(self.nr_preferring_on(c, dst)), 1),
             };
             if value > 0 && best.is_none_or(|(most, most_over, _)| value * most_over > most * over) {
                 best = Some((value, over, c));
@@ -676,6 +764,7 @@ impl<O: Observer> Sim<'_, O> {
                     Imbalance::Util(amount.saturating_sub(util))
                 }
                 Imbalance::Tasks(amount) => Imbalance::Tasks(amount - 1),
+                Imbalance::Drawn(amount) => Imbalance::Drawn(amount - 1),
             };
             attempt.imbalance = left;
             let cause = if attempt.idle == Idle::Newly { Cause::NewIdle } else { Cause::Periodic };
@@ -692,6 +781,15 @@ impl<O: Observer> Sim<'_, O> {
 
     /// `can_migrate_task`.
     fn can_migrate(&self, t: usize, attempt: &mut Attempt, tired: bool) -> bool {
+        let profile = &self.setup.kernel.balance;
+        let asleep = self.tasks[t].run == Run::Delayed;
+        if asleep && profile.delayed_by_load_only && !matches!(attempt.imbalance, Imbalance::Load(_)) {
+            return false;
+        }
+        let fresh = self.domains[attempt.domain.0 as usize].nr_balance_failed == 0;
+        if profile.spares_ineligible && fresh && self.is_ineligible_there(t, attempt.src, attempt.dst) {
+            return false;
+        }
         if !self.allowed(t, attempt.dst) {
             attempt.some_pinned = true;
             if attempt.idle != Idle::Newly && attempt.new_dst.is_none() {
@@ -706,10 +804,22 @@ impl<O: Observer> Sim<'_, O> {
         }
         attempt.all_pinned = false;
         let task = &self.tasks[t];
-        if task.on_cpu || task.run != Run::Queued {
+        if task.on_cpu || !matches!(task.run, Run::Queued | Run::Delayed) {
             return false;
         }
+        if self.cache.active && !self.overrules_caches(attempt.domain) {
+            let drawn = matches!(attempt.imbalance, Imbalance::Drawn(_));
+            if self.keeps_for_cache(t, attempt.src, attempt.dst, drawn) {
+                attempt.kept_for_cache |= !drawn;
+                return false;
+            }
+        }
         tired || !self.is_hot(t, attempt.src, attempt.dst, attempt.domain)
+    }
+
+    /// `task_is_ineligible_on_dst_cpu`: it has run too much where it is and would have to wait elsewhere, too.
+    fn is_ineligible_there(&self, t: usize, src: usize, dst: usize) -> bool {
+        self.tuning.eevdf && self.cpus[dst].nr_running > 0 && !self.is_eligible(src, t)
     }
 
     /// `task_hot`: ran less than half a millisecond ago, or is about to run as a buddy.
@@ -729,6 +839,7 @@ impl<O: Observer> Sim<'_, O> {
     pub(crate) fn push_running(&mut self, c: usize) {
         let dst = std::mem::replace(&mut self.cpus[c].push_to, NONE) as usize;
         let task = std::mem::replace(&mut self.cpus[c].push_task, NONE);
+        let preferring = std::mem::take(&mut self.cpus[c].push_preferring);
         if task != NONE {
             self.move_queued(task as usize, dst, Cause::Exec);
             return self.wakeup_preempt(dst, task as usize, c);
@@ -742,7 +853,8 @@ impl<O: Observer> Sim<'_, O> {
         let tired = self.setup.kernel.balance.active_flag
             || self.domains[domain.0 as usize].nr_balance_failed > tree.domain(domain).cache_nice_tries;
         for t in self.oldest_first(c) {
-            if self.allowed(t, dst) && (tired || !self.is_hot(t, c, dst, domain)) {
+            let fits = self.allowed(t, dst) && (!preferring || self.prefers(t, dst));
+            if fits && (tired || !self.is_hot(t, c, dst, domain)) {
                 self.move_queued(t, dst, Cause::Active);
                 self.wakeup_preempt(dst, t, c);
                 self.domains[domain.0 as usize].nr_balance_failed = 0;

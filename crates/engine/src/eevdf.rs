@@ -1,15 +1,24 @@
-//! Earliest eligible virtual deadline first: the fair queue of 6.6 to 6.11 (`kernel/sched/fair.c`; spec 6.3).
+//! Earliest eligible virtual deadline first: the fair queue of 6.6 to 7.2 (`kernel/sched/fair.c`; spec 6.3).
 //!
 //! A queue's tasks owe each other time: one is *eligible* while its virtual runtime is not beyond the mean V of all that are queued
 //! or run, weighted by their weights. Among the eligible the earliest *deadline* wins, a slice after the virtual runtime at which the
 //! slice began. Who leaves takes along its *lag*, what V was ahead of it, and is put back as far from the V that it finds.
 //!
 //! Only differences of virtual time count, so that a queue that was empty begins again at 0.
+//!
+//! From 6.12 on a task that falls asleep while it is not eligible stays in the queue and pays off what it has run too much by
+//! waiting; whoever picks it lets it go. A waker that is faster makes it runnable where it is.
+
+use huddle_domains::LagLimit;
 
 use crate::Observer;
 use crate::queue::{before, delta_fair};
 use crate::sim::Sim;
-use crate::state::{NONE, ipi};
+use crate::state::{NONE, Run, ipi};
+
+/// Bounds of a task's own slice, ns.
+const SHORTEST_SLICE: u64 = 100_000;
+const LONGEST_SLICE: u64 = 100_000_000;
 
 /// What a task adds to [`crate::state::Cpu::moment`]. Virtual runtimes may be a little below 0, as wrapped numbers. A queue's sum
 /// is some 1024 × the time for which it has not been empty: 64 bits last for a hundred days.
@@ -50,33 +59,133 @@ impl<O: Observer> Sim<'_, O> {
         Mean { moment: cpu.moment + running, weight: cpu.load as i64 }
     }
 
+    /// `entity_eligible` for a task on a CPU's queue or running there.
+    #[inline]
+    pub(crate) fn is_eligible(&self, c: usize, t: usize) -> bool {
+        self.mean(c).reaches(self.tasks[t].vruntime)
+    }
+
     /// `pick_eevdf`: the eligible task with the earliest deadline. The contender is the task that runs, or ran up to now; it goes on
-    /// while it is protected, and with the same deadline as the best of the others. [`NONE`] if nothing is queued.
-    pub(crate) fn earliest(&self, c: usize, contender: u32) -> u32 {
+    /// while it is protected, if protection is `honoured`. With the same deadline as the best of the others it goes on in 6.6 and
+    /// 6.7 only. [`NONE`] if nothing is queued.
+    pub(crate) fn earliest(&self, c: usize, contender: u32, honoured: bool) -> u32 {
         let mean = self.mean(c);
         let eligible = |t: u32| mean.reaches(self.tasks[t as usize].vruntime);
         let contends = contender != NONE && eligible(contender);
-        if contends && self.tasks[contender as usize].protected {
+        if contends && honoured && self.is_protected(contender as usize) {
             return contender;
         }
+        let leads = |deadline: u64| {
+            let own = self.tasks[contender as usize].deadline;
+            if self.tuning.running_wins_ties { !before(deadline, own) } else { before(own, deadline) }
+        };
         let queue = &self.cpus[c].queue;
         match queue.iter().rev().find(|&&(_, t)| eligible(t)) {
-            Some(&(deadline, _)) if contends && !before(deadline, self.tasks[contender as usize].deadline) => contender,
+            Some(&(deadline, _)) if contends && leads(deadline) => contender,
             Some(&(_, best)) => best,
             None => contender,
         }
     }
 
-    /// `update_deadline`: a slice that is used up is followed by the next, and whoever else there is may run.
+    /// `pick_next_entity`: the earliest that does not sleep. Those who do leave the queue for good when they are picked.
+    pub(crate) fn earliest_awake(&mut self, c: usize, contender: u32) -> u32 {
+        loop {
+            let best = self.earliest(c, contender, true);
+            if best == NONE || self.tasks[best as usize].run != Run::Delayed {
+                return best;
+            }
+            self.let_go(c, best as usize);
+        }
+    }
+
+    /// `check_preempt_wakeup_fair`: the task just queued is the one to pick. From 6.12 on the running task is not protected against
+    /// one with a shorter slice.
+    pub(crate) fn preempts_by_deadline(&mut self, c: usize, curr: u32, p: usize) -> bool {
+        if self.tuning.shortest_slice && self.tasks[p].run == Run::Delayed {
+            return false;
+        }
+        let shorter = self.tuning.own_slices && self.tasks[p].slice < self.tasks[curr as usize].slice;
+        if !shorter {
+            return self.earliest(c, curr, true) == p as u32;
+        }
+        if !self.tuning.shortest_slice {
+            if self.takes_short(c, curr as usize, p) {
+                self.tasks[curr as usize].protected_until = self.tasks[curr as usize].vruntime;
+            }
+            return self.earliest(c, curr, true) == p as u32;
+        }
+        let preempts = self.earliest(c, curr, false) == p as u32;
+        if !preempts {
+            let shortest = self.shortest_slice(c);
+            let task = &mut self.tasks[curr as usize];
+            let until = task.vruntime.wrapping_add(delta_fair(shortest, task.weight));
+            if before(until, task.protected_until) {
+                task.protected_until = until;
+            }
+        }
+        preempts
+    }
+
+    /// `do_preempt_short` of 6.12, for a task with a shorter slice than the running one's.
+    fn takes_short(&self, c: usize, curr: usize, p: usize) -> bool {
+        let earlier = before(self.tasks[p].deadline, self.tasks[curr].deadline);
+        self.is_eligible(c, p) && (earlier || !self.is_eligible(c, curr))
+    }
+
+    /// `protect_slice`.
+    #[inline]
+    fn is_protected(&self, t: usize) -> bool {
+        before(self.tasks[t].vruntime, self.tasks[t].protected_until)
+    }
+
+    /// `set_protect_slice`: the task just picked runs on until its deadline, or for the shortest slice queued.
+    #[inline]
+    pub(crate) fn protect(&mut self, c: usize, t: usize) {
+        let mut until = self.tasks[t].deadline;
+        if self.tuning.shortest_slice && self.custom_slices {
+            let shortest = self.shortest_slice(c);
+            let task = &self.tasks[t];
+            let end = task.vruntime.wrapping_add(delta_fair(shortest, task.weight));
+            if shortest < task.slice && before(end, until) {
+                until = end;
+            }
+        }
+        self.tasks[t].protected_until = until;
+    }
+
+    /// `cfs_rq_min_slice`: of the running task and all queued.
+    fn shortest_slice(&self, c: usize) -> u64 {
+        self.slices(c).min().unwrap_or(self.tuning.min_granularity)
+    }
+
+    /// `cfs_rq_max_slice`.
+    fn longest_slice(&self, c: usize) -> u64 {
+        if !self.custom_slices {
+            return self.tuning.min_granularity;
+        }
+        self.slices(c).max().unwrap_or(self.tuning.min_granularity)
+    }
+
+    fn slices(&self, c: usize) -> impl Iterator<Item = u64> + '_ {
+        let cpu = &self.cpus[c];
+        let running = (cpu.curr != NONE).then_some(cpu.curr);
+        cpu.queue.iter().map(|&(_, t)| t).chain(running).map(|t| self.tasks[t as usize].slice)
+    }
+
+    /// `update_deadline`, and what `update_curr` makes of it: a slice that is used up is followed by the next, and whoever else there
+    /// is may run. From 6.12 on also when protection was taken from a task that is not eligible any more (`did_preempt_short`), from
+    /// 6.17 on whenever protection is over.
     #[inline]
     pub(crate) fn renew_deadline(&mut self, c: usize, t: usize) {
         let task = &mut self.tasks[t];
-        if before(task.vruntime, task.deadline) {
+        let renewed = !before(task.vruntime, task.deadline);
+        if renewed {
+            task.deadline = task.vruntime.wrapping_add(delta_fair(task.slice, task.weight));
+        } else if !self.tuning.own_slices || before(task.vruntime, task.protected_until) {
             return;
         }
-        task.deadline = task.vruntime.wrapping_add(delta_fair(self.tuning.min_granularity, task.weight));
-        task.protected = false;
-        if self.cpus[c].nr_running > 1 {
+        let gives_way = renewed || self.tuning.shortest_slice || !self.is_eligible(c, t);
+        if gives_way && self.cpus[c].nr_running > 1 {
             self.ask_to_reschedule(c);
         }
     }
@@ -84,20 +193,136 @@ impl<O: Observer> Sim<'_, O> {
     /// `resched_curr`, by the CPU whose event this is.
     fn ask_to_reschedule(&mut self, c: usize) {
         let asked = std::mem::replace(&mut self.cpus[c].need_resched, true);
-        if !asked && self.acting != c {
+        if asked {
+            return;
+        }
+        self.cpus[c].lazily = self.tuning.lazy_preempt;
+        if self.acting != c && !self.tuning.lazy_preempt {
             self.send_ipi(self.acting, c, ipi::RESCHED);
         }
     }
 
-    /// `update_entity_lag`: what the queue owes a task that is about to leave it, at most two slices or a tick.
-    pub(crate) fn keep_lag(&mut self, c: usize, t: usize) {
-        let mean = self.mean(c).rounded();
-        let task = &mut self.tasks[t];
-        let most = delta_fair((2 * self.tuning.min_granularity).max(self.tuning.jiffy), task.weight) as i64;
-        task.lag = mean.wrapping_sub(task.vruntime as i64).clamp(-most, most);
+    /// `entity_lag`: what the queue owes a task on it, within the limit.
+    fn lag_of(&self, c: usize, t: usize) -> i64 {
+        let task = &self.tasks[t];
+        let most = match self.setup.kernel.queue.lag_limit {
+            LagLimit::TwoSlices => (2 * task.slice).max(self.tuning.jiffy),
+            LagLimit::LongestSliceAndTick => self.longest_slice(c) + self.tuning.jiffy,
+        };
+        let most = delta_fair(most, task.weight) as i64;
+        self.mean(c).rounded().wrapping_sub(task.vruntime as i64).clamp(-most, most)
     }
 
-    /// `place_entity`: the lag kept, scaled up because the task's own arrival moves the mean towards it; a whole slice ahead.
+    /// `update_entity_lag` of a task that is about to leave its queue. In 7.2 one that has slept there owes no more than when it
+    /// fell asleep, and is owed nothing.
+    pub(crate) fn keep_lag(&mut self, c: usize, t: usize) {
+        let lag = self.lag_of(c, t);
+        let task = &mut self.tasks[t];
+        let asleep = task.run == Run::Delayed && self.setup.kernel.queue.delayed_lag_kept;
+        task.lag = if asleep { lag.max(task.lag).min(0) } else { lag };
+    }
+
+    /// [`Sim::keep_lag`] of a task whose delay is over: it is owed nothing (DELAY_ZERO). True when its lag is not what its place in
+    /// the queue says.
+    fn settle_lag(&mut self, c: usize, t: usize) -> bool {
+        let lag = self.lag_of(c, t);
+        self.keep_lag(c, t);
+        let task = &mut self.tasks[t];
+        task.lag = task.lag.min(0);
+        task.lag != lag
+    }
+
+    // ---- delayed dequeue -------------------------------------------------------------------------------------------------
+
+    /// The running task falls asleep and stays queued (`dequeue_entity`, `set_delayed`). It counts as load, not as runnable.
+    pub(crate) fn delay_current(&mut self, c: usize, t: usize) {
+        self.update_queue(c);
+        self.tasks[t].run = Run::Running;
+        self.update_task(t);
+        self.keep_lag(c, t);
+        self.mark_delayed(c, t);
+        self.estimate_util(t);
+    }
+
+    /// A queued task becomes one whose dequeue is delayed.
+    pub(crate) fn mark_delayed(&mut self, c: usize, t: usize) {
+        let util_est = self.tasks[t].util_est;
+        let cpu = &mut self.cpus[c];
+        cpu.util_est = cpu.util_est.saturating_sub(util_est);
+        cpu.nr_delayed += 1;
+        self.tasks[t].run = Run::Delayed;
+        self.uncount_preference(c, t);
+    }
+
+    /// The contrary.
+    pub(crate) fn unmark_delayed(&mut self, c: usize, t: usize) {
+        let cpu = &mut self.cpus[c];
+        cpu.util_est += self.tasks[t].util_est;
+        cpu.nr_delayed -= 1;
+        self.tasks[t].run = Run::Queued;
+        self.count_preference(c, t);
+    }
+
+    /// A task that sleeps has been picked: it leaves the queue (`DEQUEUE_DELAYED`).
+    fn let_go(&mut self, c: usize, t: usize) {
+        self.update_queue(c);
+        self.update_task(t);
+        self.settle_lag(c, t);
+        self.remove(c, t);
+        self.unmark_delayed(c, t);
+        self.forget_load(c, t);
+        let task = &mut self.tasks[t];
+        let woken = std::mem::take(&mut task.being_woken);
+        task.run = if woken { Run::Waking } else { Run::Sleeping };
+        self.refresh_idle(c);
+    }
+
+    /// `requeue_delayed_entity`: the task is awake again before it was let go. It stays where it is in the queue, unless that would
+    /// leave it a lag that it may not have.
+    pub(crate) fn requeue_delayed(&mut self, c: usize, t: usize) {
+        self.update_curr(c);
+        self.update_queue(c);
+        self.update_task(t);
+        if self.settle_lag(c, t) {
+            let weight = self.tasks[t].weight;
+            self.remove(c, t);
+            self.cpus[c].load -= weight;
+            self.place_by_lag(c, t);
+            self.cpus[c].load += weight;
+            self.insert(c, t);
+        }
+        self.unmark_delayed(c, t);
+        self.tasks[t].being_woken = false;
+    }
+
+    // ---- slices ----------------------------------------------------------------------------------------------------------
+
+    /// A task asks for slices of its own (`__setparam_fair`); its present deadline stands. Kernels before 6.12 do not listen.
+    pub(crate) fn set_slice(&mut self, t: usize, ns: u64) {
+        if self.tuning.own_slices {
+            self.tasks[t].slice = ns.clamp(SHORTEST_SLICE, LONGEST_SLICE);
+            self.custom_slices = true;
+        }
+    }
+
+    // ---- placing ---------------------------------------------------------------------------------------------------------
+
+    /// A task that leaves its queue without sleeping keeps its deadline, counted from its virtual runtime (PLACE_REL_DEADLINE).
+    pub(crate) fn keep_deadline(&mut self, t: usize) {
+        let task = &mut self.tasks[t];
+        task.deadline = task.deadline.wrapping_sub(task.vruntime);
+        task.keeps_deadline = true;
+    }
+
+    /// A new task's first slice is half a slice (PLACE_DEADLINE_INITIAL).
+    pub(crate) fn halve_first_slice(&mut self, t: usize) {
+        let task = &mut self.tasks[t];
+        task.deadline = delta_fair(task.slice, task.weight) / 2;
+        task.keeps_deadline = true;
+    }
+
+    /// `place_entity`: the lag kept, scaled up because the task's own arrival moves the mean towards it; a whole slice ahead, or as
+    /// far ahead as it was.
     pub(crate) fn place_by_lag(&mut self, c: usize, t: usize) {
         let mean = self.mean(c);
         let task = &mut self.tasks[t];
@@ -106,7 +331,11 @@ impl<O: Observer> Sim<'_, O> {
             others => task.lag * (others + task.weight as i64) / others,
         };
         task.vruntime = mean.rounded().wrapping_sub(lag) as u64;
-        task.deadline = task.vruntime.wrapping_add(delta_fair(self.tuning.min_granularity, task.weight));
+        let ahead = match std::mem::take(&mut task.keeps_deadline) {
+            true => task.deadline,
+            false => delta_fair(task.slice, task.weight),
+        };
+        task.deadline = task.vruntime.wrapping_add(ahead);
     }
 }
 
@@ -117,7 +346,7 @@ mod tests {
     use super::*;
     use crate::Unobserved;
     use crate::heap::NEVER;
-    use crate::state::{Run, Stage};
+    use crate::state::Stage;
     use crate::testing::still;
 
     type Quiet<'a> = Sim<'a, Unobserved>;
@@ -249,9 +478,8 @@ mod tests {
             // All at 0 and eligible. Were A's deadline the later, A would still go on: it was picked for a slice.
             assert!(!wake(sim, C));
             sim.tasks[A].deadline += 1;
-            assert_eq!(sim.earliest(CPU, A as u32), A as u32);
-            sim.tasks[A].protected = false;
-            assert_eq!(sim.earliest(CPU, A as u32), B as u32);
+            assert_eq!(sim.earliest(CPU, A as u32, true), A as u32);
+            assert_eq!(sim.earliest(CPU, A as u32, false), B as u32);
         });
     }
 
@@ -262,9 +490,9 @@ mod tests {
             reschedule(sim);
             pass(sim, 3 * MS);
             // Alone, so that nobody is asked to reschedule.
-            assert!(!sim.cpus[CPU].need_resched && !sim.tasks[A].protected);
+            assert!(!sim.cpus[CPU].need_resched && !sim.is_protected(A));
             assert_eq!(reschedule(sim), A);
-            assert!(!sim.tasks[A].protected);
+            assert!(!sim.is_protected(A));
         });
     }
 
@@ -292,7 +520,6 @@ mod tests {
             assert_eq!(sim.tasks[A].lag, -6 * MS);
             // And in the other direction: with C at 0 and B at -40, V is -20 and B is owed 20.
             wake(sim, C);
-            sim.tasks[B].protected = false;
             sim.tasks[B].vruntime = (-40 * MS) as u64;
             sim.keep_lag(CPU, B);
             assert_eq!(sim.tasks[B].lag, 6 * MS);

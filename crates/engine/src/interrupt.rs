@@ -33,6 +33,7 @@ impl<O: Observer> Sim<'_, O> {
                 self.take_wake_list(c);
                 if flags & ipi::PUSH != 0 {
                     self.cpus[c].need_resched = true;
+                    self.cpus[c].lazily = false;
                 }
                 self.preempt_if_asked(c);
             }
@@ -87,6 +88,7 @@ impl<O: Observer> Sim<'_, O> {
             return;
         }
         match self.cpus[c].phase {
+            Phase::Spinning if self.cpus[c].lazily => {}
             Phase::Spinning => self.stop_spinning(c),
             Phase::Running => {
                 let user = matches!(
@@ -95,14 +97,25 @@ impl<O: Observer> Sim<'_, O> {
                 );
                 let atomic = matches!(
                     self.tasks[self.cpus[c].curr as usize].stage,
-                    Stage::WakeSelect(_) | Stage::WakeEnqueue(..) | Stage::WakeIpi(..) | Stage::WakeNext
+                    Stage::WakeSelect(_)
+                        | Stage::WakeEnqueue(..)
+                        | Stage::WakeIpi(..)
+                        | Stage::WakeRequeue(_)
+                        | Stage::WakeNext
                 );
-                if user || (self.tuning.preempt && !atomic) {
+                if user || (self.kernel_gives_way(c) && !atomic) {
                     self.preempt(c);
                 }
             }
             _ => {}
         }
+    }
+
+    /// The CPU is to be given up in the midst of kernel code. A lazily preemptible kernel does so from the tick after the request
+    /// on, and for requests that are not of the fair class.
+    pub(crate) fn kernel_gives_way(&self, c: usize) -> bool {
+        let cpu = &self.cpus[c];
+        cpu.need_resched && (self.tuning.preempt || (self.tuning.lazy_preempt && !cpu.lazily))
     }
 
     /// Takes the running task off in the middle of its segment.
@@ -134,9 +147,13 @@ impl<O: Observer> Sim<'_, O> {
         self.busy_again(c);
         let tick = self.costs.tick;
         self.steal(c, Mechanism::Tick, tick);
+        self.cpus[c].lazily = false;
         if self.cpus[c].curr != NONE {
             self.update_curr(c);
             self.tick_preempt(c);
+            if self.cache.active {
+                self.tick_space(c, self.cpus[c].curr as usize);
+            }
         }
         if !self.tuning.dsq {
             self.balance_tick(c);

@@ -1,4 +1,4 @@
-//! Pipes (`fs/pipe.c`, 5.6 on) and the mutex that guards each (`kernel/locking/mutex.c`): it is spun on while its owner
+//! Pipes (`fs/pipe.c`; before 5.5 with one wait queue for both ends) and the mutex that guards each (`kernel/locking/mutex.c`): it is spun on while its owner
 //! runs and slept on otherwise; a woken sleeper that finds it taken has it handed over at the next release.
 
 use huddle_domains::PipeWriterWake;
@@ -18,8 +18,13 @@ impl<O: Observer> Sim<'_, O> {
         if task.writes { pipe.can_write(task.woken) } else { pipe.len > 0 }
     }
 
+    /// Before 5.5: readers and writers of a pipe sleep on one queue, that of the readers here.
+    pub(crate) fn pipes_share_a_queue(&self) -> bool {
+        self.setup.kernel.pipe_writer_wake == PipeWriterWake::SharedQueue
+    }
+
     pub(crate) fn pipe_sleep(&mut self, c: usize, t: usize) {
-        let (channel, writes) = (self.tasks[t].channel as usize, self.tasks[t].writes);
+        let (channel, writes) = (self.tasks[t].channel as usize, self.tasks[t].writes && !self.pipes_share_a_queue());
         let held = self.wait_locks[wait_lock(channel as u32, writes) as usize].saturating_sub(self.now);
         if held > 0 {
             // A waker holds the queue's lock; whether to sleep is looked at again after that.
@@ -49,8 +54,8 @@ impl<O: Observer> Sim<'_, O> {
             return self.begin_hold(c, t, 0);
         }
         let owner = mutex.owner as usize;
-        let spin =
-            stage != Stage::PipeAcquireSlow && !self.cpus[c].need_resched && self.tasks[owner].run == Run::Running;
+        let urged = self.cpus[c].need_resched && !self.cpus[c].lazily;
+        let spin = stage != Stage::PipeAcquireSlow && !urged && self.tasks[owner].run == Run::Running;
         let mutex = &mut self.pipes[channel].mutex;
         if first {
             mutex.handoff = true;
@@ -104,20 +109,23 @@ impl<O: Observer> Sim<'_, O> {
         };
         let ready = self.pipe_ready(t);
         let pipe = &mut self.pipes[channel];
-        let (mut reader, mut writer) = (false, false);
+        let (mut reader, mut writer, mut all) = (false, false, false);
+        let rule = self.setup.kernel.pipe_writer_wake;
         if writes {
             if ready {
                 pipe.push(woken);
                 writer = woken && !pipe.ring_full();
             }
-            reader = edge;
+            (reader, all) = (edge, ready);
         } else if ready {
             let emptied = pipe.pop();
-            writer = match self.setup.kernel.pipe_writer_wake {
-                PipeWriterWake::EveryFullRead => edge,
-                PipeWriterWake::FreedSlot => edge && emptied,
-            };
+            writer = edge && (emptied || rule == PipeWriterWake::EveryFullRead);
+            all = emptied;
         }
+        if rule == PipeWriterWake::SharedQueue {
+            return self.pipe_done_on_a_shared_queue(c, t, ready, all);
+        }
+        let pipe = &self.pipes[channel];
         let reader = (reader && !pipe.readers.is_empty()).then_some(Wake::Reader(channel as u32));
         let writer = (writer && !pipe.writers.is_empty()).then_some(Wake::Writer(channel as u32));
         let sleeper = self.release(c, channel);
@@ -128,6 +136,22 @@ impl<O: Observer> Sim<'_, O> {
             return false;
         }
         task.wakes = [writer, reader, sleeper, None];
+        self.next_wake(c, t)
+    }
+
+    /// The same before 5.5: whoever sleeps on the pipe is woken, if `all` are to be. True when a segment has begun.
+    fn pipe_done_on_a_shared_queue(&mut self, c: usize, t: usize, ready: bool, all: bool) -> bool {
+        let channel = self.tasks[t].channel as usize;
+        let sleepers = if all { self.pipes[channel].readers.len() as u32 } else { 0 };
+        let first = self.release(c, channel);
+        let task = &mut self.tasks[t];
+        task.then = if ready { Stage::Next } else { Stage::PipeWait };
+        if first.is_none() && sleepers == 0 {
+            task.stage = task.then;
+            return false;
+        }
+        let everybody = (sleepers > 0).then_some(Wake::Everybody(channel as u32, sleepers));
+        task.wakes = [everybody, first, None, None];
         self.next_wake(c, t)
     }
 

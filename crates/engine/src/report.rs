@@ -124,6 +124,8 @@ pub struct WakeCounts {
     pub placed: Vec<ByDistance>,
     /// Queued on the CPU that the wakee was still leaving, without placement.
     pub unplaced: u64,
+    /// Made runnable on the queue that the wakee had not left, its dequeue being delayed (6.12 on), without placement.
+    pub requeued: u64,
     /// Wake-ups by distance between waker and the chosen CPU.
     pub waker_to_chosen: ByDistance,
     /// Wide wake-ups (affine choice refused).
@@ -141,7 +143,7 @@ pub struct WakeCounts {
 impl WakeCounts {
     /// All wake-ups.
     pub fn total(&self) -> u64 {
-        self.unplaced + self.placed.iter().flatten().sum::<u64>()
+        self.unplaced + self.requeued + self.placed.iter().flatten().sum::<u64>()
     }
 }
 

@@ -15,8 +15,10 @@ impl<O: Observer> Sim<'_, O> {
         let prev = self.cpus[c].curr;
         if prev != NONE {
             self.update_curr(c);
-            if self.tasks[prev as usize].run == Run::Running {
-                self.put_back(c, prev as usize);
+            match self.tasks[prev as usize].run {
+                Run::Running => self.put_back(c, prev as usize),
+                Run::Delayed => self.insert(c, prev as usize),
+                _ => {}
             }
             self.cpus[c].phase = Phase::Switching;
             if self.tasks[prev as usize].stage == Stage::Memory {
@@ -24,6 +26,7 @@ impl<O: Observer> Sim<'_, O> {
             }
         }
         self.cpus[c].need_resched = false;
+        self.cpus[c].lazily = false;
         self.cpus[c].curr = NONE;
         // The stopper comes before all: it runs as if idle, then this is called again.
         let mut next = NONE;
@@ -32,10 +35,8 @@ impl<O: Observer> Sim<'_, O> {
                 let (task, ns) = self.next_task(c);
                 (next, balance) = (task, balance + ns);
             } else {
-                if self.cpus[c].nr_running == 0 {
-                    balance += self.newidle_balance(c);
-                }
-                next = self.pick(c, prev);
+                let (task, ns) = self.pick_or_pull(c, prev);
+                (next, balance) = (task, balance + ns);
             }
         }
         let mut ns = if prev == NONE { 0 } else { self.costs.switch_out };
@@ -47,7 +48,12 @@ impl<O: Observer> Sim<'_, O> {
             self.set_next(c, next as usize);
             if next != prev {
                 ns += self.costs.switch_in;
-                self.tasks[next as usize].protected = true;
+                if self.tuning.eevdf {
+                    self.protect(c, next as usize);
+                }
+            }
+            if prev == NONE && self.tuning.idle_sampled_at_exit {
+                self.sample_idle(c);
             }
         }
         if next != prev {
@@ -69,6 +75,24 @@ impl<O: Observer> Sim<'_, O> {
         if prev != NONE && prev != next && self.tasks[prev as usize].stage == Stage::PipeHold {
             let channel = self.tasks[prev as usize].channel as usize;
             self.spinners_to_sleep(channel);
+        }
+    }
+
+    /// Picks a task, pulling one if there is none. What is queued may turn out to be asleep, its dequeue delayed, and so may what
+    /// was pulled. Also the time that balancing took.
+    fn pick_or_pull(&mut self, c: usize, prev: u32) -> (u32, u64) {
+        let mut balance = 0;
+        loop {
+            if self.cpus[c].nr_running > 0 {
+                let next = self.pick(c, prev);
+                if next != NONE {
+                    return (next, balance);
+                }
+            }
+            balance += self.newidle_balance(c);
+            if self.cpus[c].nr_running == 0 {
+                return (NONE, balance);
+            }
         }
     }
 
@@ -180,7 +204,11 @@ impl<O: Observer> Sim<'_, O> {
             self.dsq.note_stop(c, t, true, self.now);
         }
         self.tasks[t].run = run;
-        self.dequeue_current(c, t);
+        if self.tuning.delay_dequeue && run == Run::Sleeping && !self.is_eligible(c, t) {
+            self.delay_current(c, t);
+        } else {
+            self.dequeue_current(c, t);
+        }
         self.schedule(c, 0);
     }
 }

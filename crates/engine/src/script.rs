@@ -39,7 +39,8 @@ impl<O: Observer> Sim<'_, O> {
                 }
                 Stage::PipeWait | Stage::PipeWoken => {
                     self.tasks[t].woken = true;
-                    if self.pipe_ready(t) {
+                    let must_look = self.tasks[t].stage == Stage::PipeWoken && self.pipes_share_a_queue();
+                    if must_look || self.pipe_ready(t) {
                         self.tasks[t].stage = Stage::PipeAcquire;
                     } else {
                         return self.pipe_sleep(c, t);
@@ -48,6 +49,14 @@ impl<O: Observer> Sim<'_, O> {
                 Stage::WakeSelect(p) => return self.wake_select(c, t, p as usize),
                 Stage::WakeEnqueue(p, cpu) => {
                     self.activate_wakeup(p as usize, cpu as usize, c);
+                    if self.next_wake(c, t) {
+                        return;
+                    }
+                }
+                Stage::WakeRequeue(p) => {
+                    if !self.requeue_woken(p as usize, c) {
+                        return self.wake_select(c, t, p as usize);
+                    }
                     if self.next_wake(c, t) {
                         return;
                     }
@@ -85,6 +94,7 @@ impl<O: Observer> Sim<'_, O> {
                 }
                 Stage::Exec => {
                     self.tasks[t].stage = Stage::Next;
+                    self.cache.executed(t);
                     if self.exec(c, t) {
                         return;
                     }
@@ -110,6 +120,7 @@ impl<O: Observer> Sim<'_, O> {
                     if t < self.program_tasks {
                         self.alive -= 1;
                     }
+                    self.cache.left(t);
                     return self.block(c, Stage::Gone, Run::Dead);
                 }
                 Stage::NoiseSleep => {
@@ -168,6 +179,10 @@ impl<O: Observer> Sim<'_, O> {
                 task.profile = profile.0;
                 task.memory_left = kilo_instructions as f64;
                 return self.memory_continues(c, t);
+            }
+            Op::SetSlice { ns } => {
+                self.set_slice(t, ns);
+                (Stage::Compute, self.costs.syscall, Mechanism::Kernel)
             }
             Op::Wait { gate } => (Stage::GateWait(gate.0), self.costs.syscall, Mechanism::Kernel),
             Op::Open { gate } => (Stage::GateOpen(gate.0), self.costs.syscall, Mechanism::Kernel),

@@ -7,13 +7,14 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use huddle_domains::{Domain, QueueKind};
+use huddle_domains::{Domain, QueueKind, SliceRules};
 use huddle_machine::{CpuId, CpuSet, Distance};
 use huddle_policy::Scratch;
 use huddle_program::Op;
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
+use crate::cache::CacheAware;
 use crate::costs::Costs;
 use crate::dsq::Queues;
 use crate::heap::{EventHeap, NEVER};
@@ -35,6 +36,16 @@ pub(crate) struct Tuning {
     pub nr_latency: u32,
     /// EEVDF in place of CFS: `min_granularity` is the base slice.
     pub eevdf: bool,
+    /// Slices of tasks' own, and what came with them (EEVDF of 6.12 on).
+    pub own_slices: bool,
+    /// Protection for the shortest slice queued at most (EEVDF of 6.17 on).
+    pub shortest_slice: bool,
+    /// Tasks that are not eligible stay queued when they fall asleep (EEVDF of 6.12 on).
+    pub delay_dequeue: bool,
+    pub running_wins_ties: bool,
+    pub fork_preempts: bool,
+    pub lazy_preempt: bool,
+    pub idle_sampled_at_exit: bool,
     /// Huddle's scheduler in place of the fair class.
     pub dsq: bool,
     pub migration_cost: u64,
@@ -71,6 +82,8 @@ pub(crate) struct Sim<'a, O: Observer> {
     pub gates: Vec<Gate>,
     /// When each wait queue's lock is free again: readers and writers of each pipe.
     pub wait_locks: Vec<u64>,
+    /// Threads and the LLCs that they prefer (7.2).
+    pub cache: CacheAware,
     /// Idle CPUs as placement sees them.
     pub idle: CpuSet,
     /// CPUs whose tick is stopped.
@@ -82,6 +95,8 @@ pub(crate) struct Sim<'a, O: Observer> {
     pub llcs: Vec<LlcState>,
     /// By shared group capacity: a lower level could not move pinned tasks.
     pub imbalanced: Vec<bool>,
+    /// Some task has a slice of its own.
+    pub custom_slices: bool,
     /// Some queue has two tasks (`root_domain.overload`).
     pub overloaded: bool,
     pub distance: Vec<Distance>,
@@ -128,9 +143,6 @@ impl<'a, O: Observer> Sim<'a, O> {
             }
         }
         let not_simulated = |what| SimError::NotSimulated { kernel: setup.kernel.name.clone(), what };
-        if setup.kernel.queue.kind == QueueKind::Eevdf && setup.kernel.queue.delay_dequeue {
-            return Err(not_simulated("the delayed dequeue of EEVDF (6.12 on)"));
-        }
         // Whatever the kernel makes of it: x86 takes hybrid CPUs for equal.
         let capacity = &setup.machine.topology.capacity;
         if tree.online.iter().any(|cpu| capacity[cpu.index()] != capacity[0]) {
@@ -141,12 +153,20 @@ impl<'a, O: Observer> Sim<'a, O> {
         let online = tree.online.len();
         let scale = 1 + u64::from((online.min(8) as u32).ilog2());
         let queue = &setup.kernel.queue;
+        let eevdf = queue.kind == QueueKind::Eevdf;
         let tuning = Tuning {
             latency: queue.latency_ns * scale,
             min_granularity: queue.min_granularity_ns * scale,
             wakeup_granularity: queue.wakeup_granularity_ns * scale,
             nr_latency: queue.nr_latency,
-            eevdf: queue.kind == QueueKind::Eevdf,
+            eevdf,
+            own_slices: eevdf && queue.slices != SliceRules::Base,
+            shortest_slice: eevdf && queue.slices == SliceRules::Shortest,
+            delay_dequeue: eevdf && queue.delay_dequeue,
+            running_wins_ties: queue.running_wins_ties,
+            fork_preempts: !eevdf || queue.fork_preempts,
+            lazy_preempt: eevdf && queue.lazy_preempt && !setup.machine.config.preempt,
+            idle_sampled_at_exit: setup.kernel.balance.idle_sampled_at_exit,
             dsq: queue.kind == QueueKind::ClusterDsq,
             migration_cost: queue.migration_cost_ns,
             jiffy: 1_000_000_000 / u64::from(setup.machine.config.hz),
@@ -161,6 +181,9 @@ impl<'a, O: Observer> Sim<'a, O> {
             .map(|domain| DomainState {
                 balance_interval: domain.min_interval,
                 last_balance: FIRST_JIFFY - balance_phase(setup.seed, domain, &tuning),
+                newidle_calls: 512,
+                newidle_success: 256,
+                newidle_ratio: 512,
                 ..DomainState::default()
             })
             .collect();
@@ -179,6 +202,7 @@ impl<'a, O: Observer> Sim<'a, O> {
             pipes: setup.program.channels.iter().map(|&spec| Pipe::new(spec)).collect(),
             wait_locks: vec![0; 2 * setup.program.channels.len()],
             gates: vec![Gate::default(); setup.program.gates as usize],
+            cache: CacheAware::default(),
             idle: tree.online.clone(),
             nohz: tree.online.clone(),
             nohz_next_balance: FIRST_JIFFY,
@@ -186,6 +210,7 @@ impl<'a, O: Observer> Sim<'a, O> {
             domains,
             llcs: vec![LlcState::default(); tree.nr_llcs],
             imbalanced: vec![false; tree.nr_capacities],
+            custom_slices: false,
             overloaded: false,
             distance,
             scratch: setup.plan.scratch(),
@@ -209,7 +234,7 @@ impl<'a, O: Observer> Sim<'a, O> {
     /// Creates the program's tasks (not started but for the first) and the background tasks (asleep).
     fn make_tasks(&mut self) {
         for spec in &self.setup.program.tasks {
-            self.tasks.push(new_task(spec.script.0, PROGRAM));
+            self.tasks.push(new_task(spec.script.0, PROGRAM, &self.tuning));
         }
         for &(task, cpu) in self.setup.pins {
             self.tasks[task.index()].affinity = self.affinities.len() as u32;
@@ -218,7 +243,7 @@ impl<'a, O: Observer> Sim<'a, O> {
         let online: Vec<CpuId> = self.setup.tree.online.iter().collect();
         if self.costs.noise_interval > 0 {
             for index in 0..online.len().div_ceil(CPUS_PER_BACKGROUND_TASK) {
-                let mut task = new_task(NONE, BACKGROUND);
+                let mut task = new_task(NONE, BACKGROUND, &self.tuning);
                 task.stage = Stage::NoiseRun;
                 task.run = Run::Sleeping;
                 task.cpu = online[index * CPUS_PER_BACKGROUND_TASK].0;
@@ -231,6 +256,13 @@ impl<'a, O: Observer> Sim<'a, O> {
         if self.tuning.dsq {
             self.dsq = Queues::new(self.setup.plan, self.setup.tree, self.tasks.len());
             self.refresh_scan_budgets();
+        }
+        if self.tuning.eevdf && self.setup.kernel.balance.cache_aware {
+            let cache = CacheAware::new(self.setup.tree, self.tasks.len(), self.tuning.jiffy);
+            self.cache = cache.unwrap_or_default();
+        }
+        if self.cache.active {
+            self.cache.first_task(0);
         }
         let affinity = self.tasks[0].affinity as usize;
         let starts = self.affinities[affinity].len() as u64;
@@ -433,9 +465,11 @@ impl<'a, O: Observer> Sim<'a, O> {
             self.timers.push(Reverse((retry, p as u32)));
             return;
         }
-        self.tasks[p].run = Run::Waking;
-        let chosen = self.place(c, p, false, None).0;
-        self.activate_wakeup(p, chosen, c);
+        self.begins_waking(p);
+        if !self.requeue_woken(p, c) {
+            let chosen = self.place(c, p, false, None).0;
+            self.activate_wakeup(p, chosen, c);
+        }
         if self.cpus[c].phase == Phase::Idle {
             self.leave_idle(c, 0);
         } else {
@@ -454,7 +488,7 @@ impl<'a, O: Observer> Sim<'a, O> {
             self.refresh_scan_budgets();
         }
         let program = &self.tasks[..self.program_tasks];
-        if program.iter().all(|task| matches!(task.run, Run::New | Run::Sleeping | Run::Dead)) {
+        if program.iter().all(|task| matches!(task.run, Run::New | Run::Sleeping | Run::Delayed | Run::Dead)) {
             self.error = Some(SimError::Deadlock { waiting: self.alive, at_ms: self.now / 1_000_000 });
             return;
         }
@@ -565,9 +599,11 @@ fn new_cpu(tuning: &Tuning, rng: &mut Pcg64Mcg) -> Cpu {
         curr: NONE,
         leaving: NONE,
         need_resched: false,
+        lazily: false,
         ipi: 0,
         push_to: NONE,
         push_task: NONE,
+        push_preferring: false,
         active_balance: false,
         mechanism: Mechanism::Idle,
         portions: Portions::default(),
@@ -575,6 +611,7 @@ fn new_cpu(tuning: &Tuning, rng: &mut Pcg64Mcg) -> Cpu {
         totals: [0; Mechanism::COUNT],
         queue: Vec::with_capacity(16),
         nr_running: 0,
+        nr_delayed: 0,
         load: 0,
         min_vruntime: 0,
         moment: 0,
@@ -600,7 +637,7 @@ fn new_cpu(tuning: &Tuning, rng: &mut Pcg64Mcg) -> Cpu {
     }
 }
 
-fn new_task(script: u32, affinity: u32) -> Task {
+fn new_task(script: u32, affinity: u32, tuning: &Tuning) -> Task {
     Task {
         run: Run::New,
         cpu: 0,
@@ -630,7 +667,10 @@ fn new_task(script: u32, affinity: u32) -> Task {
         vruntime: 0,
         deadline: 0,
         lag: 0,
-        protected: false,
+        slice: tuning.min_granularity,
+        protected_until: 0,
+        keeps_deadline: false,
+        being_woken: false,
         exec_start: 0,
         sum_exec: 0,
         picked_at: 0,

@@ -92,12 +92,16 @@ pub struct Cpu {
     pub leaving: u32,
     /// The scheduler must be called.
     pub need_resched: bool,
+    /// That is asked for at the next return to user mode only (`TIF_NEED_RESCHED_LAZY`).
+    pub lazily: bool,
     /// Pending interrupts.
     pub ipi: u8,
     /// Where the stopper is to push a task; [`NONE`] when it has nothing to do.
     pub push_to: u32,
     /// Which task it pushes; [`NONE`] for the oldest that may move.
     pub push_task: u32,
+    /// Only a task that prefers the LLC there (7.2).
+    pub push_preferring: bool,
     /// An active balance is under way (`rq->active_balance`).
     pub active_balance: bool,
 
@@ -113,8 +117,10 @@ pub struct Cpu {
     /// Queued tasks (not the running one) as (key, task), greatest first: the leftmost of the tree is last. The key is the virtual
     /// runtime (CFS) or the virtual deadline (EEVDF).
     pub queue: Vec<(u64, u32)>,
-    /// Queued and running tasks.
+    /// Queued and running tasks, those whose dequeue is delayed included.
     pub nr_running: u32,
+    /// Of those, tasks that sleep and are still queued (`h_nr_delayed`, EEVDF of 6.12 on).
+    pub nr_delayed: u32,
     /// Sum of their weights.
     pub load: u64,
     /// `min_vruntime` (CFS; 0 under EEVDF).
@@ -190,6 +196,8 @@ pub enum Run {
     Running,
     /// Asleep.
     Sleeping,
+    /// Asleep, but still on its CPU's queue until it is eligible (`sched_delayed`, EEVDF of 6.12 on).
+    Delayed,
     /// Being woken: chosen by a waker, not yet queued.
     Waking,
     /// Exited.
@@ -203,6 +211,8 @@ pub enum Wake {
     Reader(u32),
     /// The first exclusive waiter of a channel's writers.
     Writer(u32),
+    /// All who sleep on a channel, so many of them, the latest first (before 5.5).
+    Everybody(u32, u32),
     /// The first sleeper of a channel's mutex, if it still sleeps there; no synchronous hint.
     MutexSleeper(u32, u32),
     /// A task that waits for an exit; no synchronous hint.
@@ -240,6 +250,8 @@ pub enum Stage {
     WakeEnqueue(u32, u32),
     /// Puts the wakee on that CPU's wake list.
     WakeIpi(u32, u32),
+    /// Makes a wakee runnable that has not left its queue.
+    WakeRequeue(u32),
     /// Polling a gate.
     GateWait(u32),
     /// Opening a gate.
@@ -323,8 +335,14 @@ pub struct Task {
     pub deadline: u64,
     /// Virtual time that its queue owed it when it left (EEVDF; `vlag`).
     pub lag: i64,
-    /// Runs undisturbed while it is eligible: it was picked and its slice not renewed since (EEVDF; RUN_TO_PARITY).
-    pub protected: bool,
+    /// Its slice, ns of its own time (EEVDF).
+    pub slice: u64,
+    /// Runs undisturbed while it is eligible and its virtual runtime has not come so far (EEVDF; RUN_TO_PARITY, `vprot`).
+    pub protected_until: u64,
+    /// Its deadline is relative to its virtual runtime, to be kept when it is queued (EEVDF; `rel_deadline`).
+    pub keeps_deadline: bool,
+    /// A waker is at work on it while its dequeue is delayed.
+    pub being_woken: bool,
     /// Ran up to here.
     pub exec_start: u64,
     /// Ran in all.
@@ -475,6 +493,14 @@ pub struct DomainState {
     pub decayed: u64,
     /// Mean cost of an idle search, ns.
     pub avg_scan_cost: u64,
+    /// New-idle attempts, made or left out, and those that pulled, weighted by how seldom they are made; halved now and then.
+    pub newidle_calls: u32,
+    /// The latter.
+    pub newidle_success: u32,
+    /// How many of 1024 new-idle attempts are made.
+    pub newidle_ratio: u32,
+    /// When that was last set.
+    pub newidle_rated: u64,
 }
 
 /// What changes in an LLC.
@@ -486,6 +512,10 @@ pub struct LlcState {
     pub has_idle_cores: bool,
     /// The budget of SIS_UTIL.
     pub nr_idle_scan: u32,
+    /// Utilisation when a periodic pass last looked (7.2).
+    pub util: u64,
+    /// Capacity; 0 when none has looked yet (7.2).
+    pub capacity: u64,
 }
 
 #[cfg(test)]

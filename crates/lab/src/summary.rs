@@ -678,6 +678,7 @@ pub(crate) mod tests {
             cpu_ns,
             messages: 4000,
             wakes: WakeCounts {
+                requeued: 0,
                 placed: vec![[30, 0, 10, 0, 0, 0, 0], [0, 0, 5, 45, 0, 0, 0]],
                 unplaced: 10,
                 waker_to_chosen: [10, 0, 20, 70, 0, 0, 0],

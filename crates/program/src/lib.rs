@@ -79,6 +79,11 @@ pub enum Op {
         /// The task; every task but the first is spawned exactly once.
         task: TaskId,
     },
+    /// Ask for slices of a length of its own (`sched_setattr` with a runtime; heeded by Linux 6.12 and later, from 0.1 to 100 ms).
+    SetSlice {
+        /// Nanoseconds.
+        ns: u64,
+    },
     /// Replace the image (exec): the scheduler may place the task anew.
     Exec,
     /// Sleep until the task has exited.
@@ -299,7 +304,7 @@ impl Program {
                     false => Ok(()),
                 };
             }
-            Op::Compute { .. } | Op::Exec | Op::Start | Op::Stop => return Ok(()),
+            Op::Compute { .. } | Op::SetSlice { .. } | Op::Exec | Op::Start | Op::Stop => return Ok(()),
         };
         match (id as usize) < count {
             true => Ok(()),
