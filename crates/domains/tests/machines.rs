@@ -57,7 +57,7 @@ const V6_0: Kernels = &["6.0", "6.1"];
 /// The cluster level on hybrid machines too.
 const V6_6: Kernels = &["6.6"];
 /// DIE is called PKG.
-const V6_7: Kernels = &["6.7", "6.9", "6.10", "6.12", "6.17", "6.18.33", "7.1", "7.2", "7.2+nocache"];
+const V6_7: Kernels = &["6.7", "6.9", "6.10", "6.12", "6.17", "6.18.33", "7.1", "7.2", "7.2-nocache"];
 const ALL: &[Kernels] = &[V5_9, V5_16, V6_0, V6_6, V6_7];
 
 /// What some kernels make of some CPUs of a machine.

@@ -21,7 +21,7 @@ pub(crate) enum Idle {
 
 /// What is moved, and how much of it.
 #[derive(Clone, Copy, Debug)]
-enum Imbalance {
+pub(crate) enum Imbalance {
     Load(u64),
     Util(u64),
     Tasks(u64),
@@ -40,12 +40,12 @@ impl Imbalance {
 }
 
 /// One attempt.
-struct Attempt {
+pub(crate) struct Attempt {
     domain: DomainId,
     idle: Idle,
     dst: usize,
-    src: usize,
-    imbalance: Imbalance,
+    pub src: usize,
+    pub imbalance: Imbalance,
     /// A task could not move because of its affinity; all could not; another CPU of the local group would do.
     some_pinned: bool,
     all_pinned: bool,
@@ -55,6 +55,31 @@ struct Attempt {
     /// CPUs still in play.
     cpus: CpuSet,
     examined: u64,
+}
+
+impl Attempt {
+    /// A source is found, nothing is moved yet.
+    pub(crate) fn new(
+        domain: DomainId,
+        idle: Idle,
+        (src, dst): (usize, usize),
+        imbalance: Imbalance,
+        cpus: &CpuSet,
+    ) -> Attempt {
+        Attempt {
+            domain,
+            idle,
+            dst,
+            src,
+            imbalance,
+            some_pinned: false,
+            all_pinned: false,
+            kept_for_cache: false,
+            new_dst: None,
+            cpus: cpus.clone(),
+            examined: 0,
+        }
+    }
 }
 
 /// How an attempt ended.
@@ -444,6 +469,9 @@ impl<O: Observer> Sim<'_, O> {
 
     /// `find_busiest_group` and `find_busiest_queue`.
     fn find_work(&mut self, c: usize, dst: usize, id: DomainId, idle: Idle, cpus: &CpuSet) -> Option<Attempt> {
+        if self.setup.kernel.balance.by_load {
+            return self.find_work_by_load(c, dst, id, idle, cpus);
+        }
         let tree = self.setup.tree;
         let domain = tree.domain(id);
         let pct = u64::from(domain.imbalance_pct);
@@ -494,19 +522,7 @@ impl<O: Observer> Sim<'_, O> {
             return None;
         }
         let src = self.busiest_queue(&busiest, imbalance, cpus, dst)?;
-        Some(Attempt {
-            domain: id,
-            idle,
-            dst,
-            src,
-            imbalance,
-            some_pinned: false,
-            all_pinned: false,
-            kept_for_cache: false,
-            new_dst: None,
-            cpus: cpus.clone(),
-            examined: 0,
-        })
+        Some(Attempt::new(id, idle, (src, dst), imbalance, cpus))
     }
 
     /// `update_idle_cpu_scan` (6.0 on): the budget of the next idle searches.
@@ -748,7 +764,7 @@ impl<O: Observer> Sim<'_, O> {
                     let too_big = if profile.load_shift_by_failed {
                         (load >> failed.min(63)) > amount
                     } else {
-                        load / 2 > amount && failed <= tries
+                        load / 2 > amount && (failed <= tries || profile.by_load)
                     };
                     if too_big {
                         continue;
@@ -1170,19 +1186,8 @@ mod tests {
     fn may_move(sim: &mut Sim<Unobserved>, t: usize, imbalance: Imbalance) -> bool {
         sim.tasks[t].exec_start = 0;
         sim.now += 1_000_000_000;
-        let mut attempt = Attempt {
-            domain: domain(sim, 8, "MC"),
-            idle: Idle::Busy,
-            dst: 8,
-            src: 4,
-            imbalance,
-            some_pinned: false,
-            all_pinned: true,
-            kept_for_cache: false,
-            new_dst: None,
-            cpus: sim.setup.tree.online.clone(),
-            examined: 0,
-        };
+        let (id, cpus) = (domain(sim, 8, "MC"), sim.setup.tree.online.clone());
+        let mut attempt = Attempt::new(id, Idle::Busy, (4, 8), imbalance, &cpus);
         sim.can_migrate(t, &mut attempt, false)
     }
 

@@ -421,7 +421,7 @@ mod tests {
         for (kernel, source, wanted) in [
             ("7.2", "kunpeng920", true),
             ("7.2", "kunpeng920:nodes=1", false),
-            ("7.2+nocache", "kunpeng920", false),
+            ("7.2-nocache", "kunpeng920", false),
             ("7.1", "kunpeng920", false),
         ] {
             kunpeng(kernel, source, |sim| assert_eq!(sim.cache.active, wanted, "{kernel} {source}"));

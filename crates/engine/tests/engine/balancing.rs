@@ -230,7 +230,7 @@ fn kunpeng_threads_of_a_process_end_on_one_node_only_with_cache_aware_balancing_
     let spread = |nodes: &BTreeMap<u32, usize>| nodes.len() == 2 && nodes.values().all(|&tasks| tasks >= 2);
     let gathered = threads_by_node("7.2", false);
     assert_eq!(gathered.values().copied().max(), Some(8), "{gathered:?}");
-    let without = threads_by_node("7.2+nocache", false);
+    let without = threads_by_node("7.2-nocache", false);
     assert!(spread(&without), "{without:?}");
     let processes = threads_by_node("7.2", true);
     assert!(spread(&processes), "{processes:?}");
