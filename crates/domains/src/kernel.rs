@@ -133,6 +133,9 @@ pub struct BalanceProfile {
     pub active_only_for_task: bool,
     /// Fork placement over NUMA groups and the adjustment of imbalance.
     pub numa: NumaImbalance,
+    /// Groups are compared by load alone, averaged over ticks, by balancing and fork (`cpu_load`, up to 5.2; groups without
+    /// types, up to 5.4); a CPU's load is that of its runnable tasks.
+    pub by_load: bool,
     /// The cost of new-idle balancing decays a second after it was last raised, and whether any level decayed is forgotten at the
     /// next (`update_newidle_cost`, 5.16 on); before: once a second, and any level counts.
     pub newidle_cost_waits: bool,

@@ -61,9 +61,12 @@ pub fn kernel_names() -> Vec<String> {
     names
 }
 
+/// What ends the release in the name of a variant: `5.10+rfc2` has something more, `7.2-nocache` something less.
+const VARIANT: [char; 2] = ['+', '-'];
+
 /// `5.10+rfc2` as `[5, 10]`.
 fn release(name: &str) -> Vec<u32> {
-    let number = name.split('+').next().unwrap_or(name);
+    let number = name.split(VARIANT).next().unwrap_or(name);
     number.split('.').map(|part| part.parse().unwrap_or(u32::MAX)).collect()
 }
 
@@ -103,7 +106,7 @@ impl Kernel {
             [.., stable] if name.matches('.').count() == 2 => {
                 running.starts_with(&self::release(name)[..2]) && running.get(2) >= Some(stable)
             }
-            numbers => !name.contains('+') && numbers <= &running[..running.len().min(2)],
+            numbers => !name.contains(VARIANT) && numbers <= &running[..running.len().min(2)],
         };
         match kernel_names().into_iter().rfind(serves) {
             Some(name) => Kernel::load(&name),
@@ -289,6 +292,7 @@ mod tests {
             ("6.19.60", "6.17"),
             ("7.0.3", "6.17"),
             ("7.1.3", "7.1"),
+            ("7.2.6", "7.2"),
             ("7.3.4+deb13", "7.2"),
             ("12.0.0", "7.2"),
         ] {

@@ -21,7 +21,7 @@ pub(crate) enum Idle {
 
 /// What is moved, and how much of it.
 #[derive(Clone, Copy, Debug)]
-enum Imbalance {
+pub(crate) enum Imbalance {
     Load(u64),
     Util(u64),
     Tasks(u64),
@@ -40,12 +40,12 @@ impl Imbalance {
 }
 
 /// One attempt.
-struct Attempt {
+pub(crate) struct Attempt {
     domain: DomainId,
     idle: Idle,
     dst: usize,
-    src: usize,
-    imbalance: Imbalance,
+    pub src: usize,
+    pub imbalance: Imbalance,
     /// A task could not move because of its affinity; all could not; another CPU of the local group would do.
     some_pinned: bool,
     all_pinned: bool,
@@ -55,6 +55,31 @@ struct Attempt {
     /// CPUs still in play.
     cpus: CpuSet,
     examined: u64,
+}
+
+impl Attempt {
+    /// A source is found, nothing is moved yet.
+    pub(crate) fn new(
+        domain: DomainId,
+        idle: Idle,
+        (src, dst): (usize, usize),
+        imbalance: Imbalance,
+        cpus: &CpuSet,
+    ) -> Attempt {
+        Attempt {
+            domain,
+            idle,
+            dst,
+            src,
+            imbalance,
+            some_pinned: false,
+            all_pinned: false,
+            kept_for_cache: false,
+            new_dst: None,
+            cpus: cpus.clone(),
+            examined: 0,
+        }
+    }
 }
 
 /// How an attempt ended.
@@ -444,6 +469,9 @@ impl<O: Observer> Sim<'_, O> {
 
     /// `find_busiest_group` and `find_busiest_queue`.
     fn find_work(&mut self, c: usize, dst: usize, id: DomainId, idle: Idle, cpus: &CpuSet) -> Option<Attempt> {
+        if self.setup.kernel.balance.by_load {
+            return self.find_work_by_load(c, dst, id, idle, cpus);
+        }
         let tree = self.setup.tree;
         let domain = tree.domain(id);
         let pct = u64::from(domain.imbalance_pct);
@@ -494,19 +522,7 @@ impl<O: Observer> Sim<'_, O> {
             return None;
         }
         let src = self.busiest_queue(&busiest, imbalance, cpus, dst)?;
-        Some(Attempt {
-            domain: id,
-            idle,
-            dst,
-            src,
-            imbalance,
-            some_pinned: false,
-            all_pinned: false,
-            kept_for_cache: false,
-            new_dst: None,
-            cpus: cpus.clone(),
-            examined: 0,
-        })
+        Some(Attempt::new(id, idle, (src, dst), imbalance, cpus))
     }
 
     /// `update_idle_cpu_scan` (6.0 on): the budget of the next idle searches.
@@ -748,7 +764,7 @@ impl<O: Observer> Sim<'_, O> {
                     let too_big = if profile.load_shift_by_failed {
                         (load >> failed.min(63)) > amount
                     } else {
-                        load / 2 > amount && failed <= tries
+                        load / 2 > amount && (failed <= tries || profile.by_load)
                     };
                     if too_big {
                         continue;
@@ -1102,6 +1118,123 @@ mod tests {
                 assert_eq!(found(sim, 0, Idle::Tickless), Some((2, 1)));
             },
         );
+    }
+
+    /// A quiet Jacobsville under a kernel, tasks 1 to 3 asleep on CPU 4.
+    fn jacobsville(kernel: &str, test: impl FnOnce(&mut Sim<Unobserved>)) {
+        let machine = Machine::load("jacobsville").unwrap();
+        still((&machine, "linux-6.7"), (3, 4), |record| *record = Kernel::load(kernel).unwrap(), test);
+    }
+
+    #[test]
+    fn new_idle_attempts_are_rated_by_their_success_and_in_7_1_by_how_rare_they_are() {
+        // 300 of 1024, and 8 × 4.19 ms for the 1024.
+        for (kernel, ratio) in [("6.17", 512), ("6.12", 300), ("7.1", 308)] {
+            jacobsville(kernel, |sim| {
+                let id = domain(sim, 0, "MC");
+                let state = &mut sim.domains[id.0 as usize];
+                (state.newidle_calls, state.newidle_success) = (1023, 300);
+                sim.now = 8 << 22;
+                sim.rate_newidle(id, 0);
+                let state = &sim.domains[id.0 as usize];
+                assert_eq!(state.newidle_ratio, ratio, "{kernel}");
+                let counts = (state.newidle_calls, state.newidle_success);
+                assert_eq!(counts, if kernel == "6.17" { (1023, 300) } else { (512, 150) });
+            });
+        }
+    }
+
+    #[test]
+    fn new_idle_attempts_that_never_pull_are_mostly_left_out_and_count_for_many_when_made() {
+        let made = |kernel: &str, ratio: u32| {
+            let mut made = (0, 0);
+            jacobsville(kernel, |sim| {
+                let id = domain(sim, 0, "MC");
+                for _ in 0..1024 {
+                    sim.domains[id.0 as usize].newidle_ratio = ratio;
+                    if let Some(weight) = sim.throw_dice(id) {
+                        made = (made.0 + 1, weight);
+                    }
+                }
+            });
+            made
+        };
+        // Numbers of 0 to 1023 that are not above 1 + ratio: 2, 257 and all of 1024; weight 1024 over 1 + ratio.
+        assert!(made("6.12", 0).0 < 12);
+        let (some, weight) = made("6.12", 255);
+        assert!((200..320).contains(&some) && weight == 4, "{some} {weight}");
+        assert_eq!(made("7.1", 1024), (1024, 1));
+        assert_eq!(made("6.17", 0), (1024, 1));
+    }
+
+    #[test]
+    fn from_5_16_on_a_cost_decays_a_second_after_it_was_raised() {
+        for (kernel, decayed) in [("5.14+cluster", 0), ("5.16", 700)] {
+            jacobsville(kernel, |sim| {
+                let id = domain(sim, 0, "CLS");
+                sim.now = 700;
+                sim.note_newidle_cost(id, 2000);
+                sim.now = 900;
+                sim.note_newidle_cost(id, 1999);
+                let state = &sim.domains[id.0 as usize];
+                assert_eq!((state.max_newidle_lb_cost, state.decayed), (2000, decayed), "{kernel}");
+            });
+        }
+    }
+
+    /// Tasks 1 and 2 are queued on CPU 4 beside the running 3, and CPU 8 asks whether it may have task `t`, which ran long ago.
+    fn may_move(sim: &mut Sim<Unobserved>, t: usize, imbalance: Imbalance) -> bool {
+        sim.tasks[t].exec_start = 0;
+        sim.now += 1_000_000_000;
+        let (id, cpus) = (domain(sim, 8, "MC"), sim.setup.tree.online.clone());
+        let mut attempt = Attempt::new(id, Idle::Busy, (4, 8), imbalance, &cpus);
+        sim.can_migrate(t, &mut attempt, false)
+    }
+
+    #[test]
+    fn from_6_18_on_a_task_that_ran_too_much_is_not_pulled_to_a_cpu_with_tasks_at_the_first_attempt() {
+        for (kernel, wanted) in [("6.17", true), ("6.18.33", false), ("7.2", false)] {
+            jacobsville(kernel, |sim| {
+                for t in [3, 1, 2] {
+                    sim.tasks[t].run = Run::Waking;
+                    sim.activate_wakeup(t, 4, 4);
+                }
+                sim.schedule(4, 0);
+                let [ahead, behind] = [1, 2];
+                sim.remove(4, ahead);
+                sim.tasks[ahead].vruntime += 1_000_000;
+                sim.insert(4, ahead);
+                assert!(may_move(sim, ahead, Imbalance::Tasks(1)), "{kernel}, an empty CPU");
+                sim.cpus[8].nr_running = 1;
+                assert_eq!(may_move(sim, ahead, Imbalance::Tasks(1)), wanted, "{kernel}");
+                assert!(may_move(sim, behind, Imbalance::Tasks(1)));
+                let id = domain(sim, 8, "MC");
+                sim.domains[id.0 as usize].nr_balance_failed = 1;
+                assert!(may_move(sim, ahead, Imbalance::Tasks(1)), "{kernel}, after a failure");
+            });
+        }
+    }
+
+    #[test]
+    fn from_6_14_on_a_sleeper_is_moved_for_its_load_only_and_counts_for_no_task_before() {
+        for (kernel, wanted) in [("6.12", true), ("6.17", false)] {
+            jacobsville(kernel, |sim| {
+                for t in [1, 2, 3] {
+                    sim.tasks[t].run = Run::Waking;
+                    sim.activate_wakeup(t, 4, 4);
+                }
+                sim.schedule(4, 0);
+                sim.now += 2_000_000;
+                sim.block(4, crate::state::Stage::Next, Run::Sleeping);
+                assert_eq!(sim.tasks[1].run, Run::Delayed);
+                sim.tasks[1].on_cpu = false;
+                assert_eq!(may_move(sim, 1, Imbalance::Tasks(1)), wanted, "{kernel}");
+                assert!(may_move(sim, 1, Imbalance::Load(1)));
+                let group = sim.setup.tree.groups_of(domain(sim, 4, "MC")).next().unwrap();
+                let stats = sim.group_stats(group, None, 117, None, false);
+                assert_eq!((stats.nr, stats.runnable_nr), (3, 2));
+            });
+        }
     }
 
     #[test]

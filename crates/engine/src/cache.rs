@@ -398,3 +398,154 @@ impl<O: Observer> Sim<'_, O> {
         runnable <= 1 || self.llc_verdict(src, dst, util, false) == Verdict::Forbid
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use huddle_domains::Kernel;
+    use huddle_machine::Machine;
+
+    use super::*;
+    use crate::Unobserved;
+    use crate::testing::still;
+
+    const MS: u64 = 1_000_000;
+
+    /// Tasks 1 to 3 asleep on CPU 0 of a Kunpeng 920 with four nodes of 24 CPUs, each an LLC, under 7.2.
+    fn kunpeng(kernel: &str, source: &str, test: impl FnOnce(&mut Sim<Unobserved>)) {
+        let machine = Machine::load(source).unwrap();
+        still((&machine, "linux-6.7"), (3, 0), |record| *record = Kernel::load(kernel).unwrap(), test);
+    }
+
+    #[test]
+    fn kunpeng_has_a_choice_of_llcs_only_with_several_nodes_and_the_feature() {
+        for (kernel, source, wanted) in [
+            ("7.2", "kunpeng920", true),
+            ("7.2", "kunpeng920:nodes=1", false),
+            ("7.2-nocache", "kunpeng920", false),
+            ("7.1", "kunpeng920", false),
+        ] {
+            kunpeng(kernel, source, |sim| assert_eq!(sim.cache.active, wanted, "{kernel} {source}"));
+        }
+    }
+
+    #[test]
+    fn an_llc_takes_its_tasks_back_while_it_has_room_and_keeps_them_until_it_is_crowded() {
+        // Percent of the capacity of the source and the destination, which is full at 75 for want of SMT.
+        kunpeng("7.2", "kunpeng920", |sim| {
+            for (source, target, to_preferred, wanted) in [
+                (10, 60, true, Verdict::Wanted),
+                (50, 80, true, Verdict::Forbid),
+                (70, 80, true, Verdict::Wanted),
+                (80, 90, true, Verdict::Unrestricted),
+                (70, 10, false, Verdict::Forbid),
+                (90, 50, false, Verdict::Wanted),
+                (80, 70, false, Verdict::Forbid),
+                (80, 80, false, Verdict::Unrestricted),
+            ] {
+                (sim.llcs[0].util, sim.llcs[0].capacity) = (source * 10, 1000);
+                (sim.llcs[1].util, sim.llcs[1].capacity) = (target * 10, 1000);
+                let verdict = sim.llc_verdict(0, 24, 0, to_preferred);
+                assert_eq!(verdict, wanted, "{source} {target} {to_preferred}");
+            }
+            // The task itself counts: 76 and 60 would be 66 and 70.
+            (sim.llcs[0].util, sim.llcs[1].util) = (760, 600);
+            assert_eq!(sim.llc_verdict(0, 24, 0, false), Verdict::Wanted);
+            assert_eq!(sim.llc_verdict(0, 24, 100, false), Verdict::Forbid);
+            sim.llcs[1].capacity = 0;
+            assert_eq!(sim.llc_verdict(0, 24, 0, false), Verdict::Unrestricted);
+        });
+    }
+
+    /// Makes tasks 1 to 3 threads of one process.
+    fn threads(sim: &mut Sim<Unobserved>) {
+        for t in 1..=3 {
+            sim.cache.spawned(0, t);
+        }
+    }
+
+    #[test]
+    fn what_threads_ran_counts_half_after_every_epoch() {
+        kunpeng("7.2", "kunpeng920", |sim| {
+            threads(sim);
+            // At 250 Hz an epoch of 10 ms is two jiffies.
+            sim.now = 8 * MS;
+            sim.account_space(0, 1, 4096);
+            assert_eq!(sim.cache.aged(0, 0), 4096);
+            sim.now = 8 * MS + 1;
+            sim.cache.age_cpu(0, sim.now);
+            assert_eq!((sim.cache.aged(0, 0), sim.cache.cpus[0].ran), (2048, 2048));
+            sim.now = 32 * MS;
+            sim.cache.age_cpu(0, sim.now);
+            assert_eq!((sim.cache.aged(0, 0), sim.cache.cpus[0].epoch), (512, 4));
+        });
+    }
+
+    #[test]
+    fn an_llc_is_preferred_when_threads_had_more_than_twice_as_much_of_it() {
+        kunpeng("7.2", "kunpeng920", |sim| {
+            threads(sim);
+            let run = |sim: &mut Sim<Unobserved>, c: usize, own: u64, others: u64| {
+                sim.cache.age_cpu(c, sim.now);
+                sim.cache.aged(0, c);
+                sim.cache.spaces[0].ran[c].0 = own;
+                sim.cache.cpus[c].ran = own + others;
+            };
+            sim.now = 8 * MS;
+            run(sim, 0, 1000, 0);
+            run(sim, 30, 1000, 1000);
+            sim.choose_llc(0, 0);
+            assert_eq!(sim.cache.spaces[0].cpu, Some(0));
+            // A whole CPU against half of two is even; against two and a half it is too little.
+            run(sim, 31, 1000, 1000);
+            sim.choose_llc(0, 0);
+            assert_eq!(sim.cache.spaces[0].cpu, Some(0));
+            run(sim, 32, 4000, 0);
+            run(sim, 33, 1000, 0);
+            sim.choose_llc(0, 0);
+            assert_eq!(sim.cache.spaces[0].cpu, Some(32));
+        });
+    }
+
+    #[test]
+    fn a_lone_thread_and_too_many_threads_prefer_nothing() {
+        kunpeng("7.2", "kunpeng920", |sim| {
+            assert!(sim.crowds_an_llc(0, 0));
+            threads(sim);
+            assert!(!sim.crowds_an_llc(0, 0));
+            // 19 × 1280 is less than 24 × 1024, 20 × 1280 is not.
+            sim.cache.spaces[0].nr_running = 19;
+            assert!(!sim.crowds_an_llc(0, 0));
+            sim.cache.spaces[0].nr_running = 20;
+            assert!(sim.crowds_an_llc(0, 0));
+        });
+    }
+
+    #[test]
+    fn a_preference_is_counted_where_the_task_is_queued_and_void_after_five_epochs() {
+        kunpeng("7.2", "kunpeng920", |sim| {
+            threads(sim);
+            sim.now = 8 * MS;
+            sim.cache.spaces[0].cpu = Some(30);
+            sim.tasks[1].run = Run::Waking;
+            sim.activate_wakeup(1, 0, 0);
+            sim.schedule(0, 0);
+            sim.account_space(0, 1, 1);
+            assert_eq!((sim.nr_preferring_on(0, 24), sim.nr_preferring_on(0, 48)), (1, 0));
+            assert!(sim.prefers(1, 47) && !sim.prefers(1, 0) && !sim.stays_for_cache(0, 24));
+            sim.now = 60 * MS;
+            sim.account_space(0, 1, 1);
+            assert_eq!((sim.cache.spaces[0].cpu, sim.nr_preferring_on(0, 24)), (None, 0));
+        });
+    }
+
+    #[test]
+    fn exec_gives_a_task_a_space_of_its_own() {
+        kunpeng("7.2", "kunpeng920", |sim| {
+            threads(sim);
+            assert_eq!(sim.cache.spaces[0].threads, 4);
+            sim.cache.executed(2);
+            assert_eq!((sim.cache.spaces[0].threads, sim.cache.spaces[1].threads), (3, 1));
+            assert!(sim.cache.space_of[2] == 1 && sim.cache.space_of[3] == 0);
+        });
+    }
+}

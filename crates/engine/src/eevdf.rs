@@ -341,6 +341,7 @@ impl<O: Observer> Sim<'_, O> {
 
 #[cfg(test)]
 mod tests {
+    use huddle_domains::Kernel;
     use huddle_machine::Machine;
 
     use super::*;
@@ -361,11 +362,20 @@ mod tests {
 
     /// CPU 7 of a Kunpeng node under 6.7, with tasks A, B and C asleep there. Base slice 0.75 ms × 4 = 3 ms, tick 4 ms.
     fn queue(test: impl FnOnce(&mut Quiet)) {
+        queue_of("6.7", test);
+    }
+
+    /// The same under another kernel. From 6.12 on a base slice is 0.7 ms × 4 = 2.8 ms.
+    fn queue_of(kernel: &str, test: impl FnOnce(&mut Quiet)) {
         let machine = Machine::load("kunpeng920:nodes=1").unwrap();
+        queue_on(&machine, kernel, test);
+    }
+
+    fn queue_on(machine: &Machine, name: &str, test: impl FnOnce(&mut Quiet)) {
         still(
-            (&machine, "linux-6.7"),
+            (machine, "linux-6.7"),
             (3, CPU as u32),
-            |_| (),
+            |kernel| *kernel = Kernel::load(name).unwrap(),
             |sim| {
                 sim.acting = CPU;
                 test(sim);
@@ -614,10 +624,259 @@ mod tests {
         });
     }
 
+    /// A runs for 2 ms while B waits, and sleeps: A at 2 with the deadline 2.8, B at 0, V at 1. B runs.
+    fn a_sleeps_too_early(sim: &mut Quiet) {
+        wake(sim, A);
+        wake(sim, B);
+        assert_eq!(reschedule(sim), A);
+        pass(sim, 2 * MS);
+        assert_eq!(sleep(sim), B);
+        assert_eq!(sim.tasks[A].run, Run::Delayed);
+    }
+
+    #[test]
+    fn from_6_12_on_a_task_that_has_run_too_much_stays_queued_when_it_sleeps_and_is_woken_there() {
+        for kernel in ["6.12", "7.2"] {
+            queue_of(kernel, |sim| {
+                a_sleeps_too_early(sim);
+                let cpu = &sim.cpus[CPU];
+                assert_eq!((cpu.nr_running, cpu.nr_delayed, cpu.load), (2, 1, 2048));
+                pass(sim, 500 * US);
+                // A second waker finds the first at work.
+                assert!(sim.begins_waking(A) && !sim.begins_waking(A));
+                assert!(sim.requeue_woken(A, CPU));
+                assert_eq!((sim.tasks[A].run, times(sim, A)), (Run::Queued, (2 * MS, 2800 * US)));
+                let cpu = &sim.cpus[CPU];
+                assert_eq!((cpu.nr_running, cpu.nr_delayed, cpu.need_resched), (2, 0, false));
+                assert_eq!(sim.counts.wakes.requeued, 1);
+            });
+        }
+    }
+
+    #[test]
+    fn a_sleeper_that_is_picked_leaves_and_is_owed_nothing() {
+        queue_of("6.12", |sim| {
+            a_sleeps_too_early(sim);
+            pass(sim, 2800 * US);
+            // B 2.8: V is 2.4, and A the first whose deadline it is. It would be owed 0.4.
+            assert_eq!(reschedule(sim), B);
+            assert_eq!((sim.tasks[A].run, sim.tasks[A].lag), (Run::Sleeping, 0));
+            assert_eq!((sim.cpus[CPU].nr_running, sim.cpus[CPU].nr_delayed, sim.cpus[CPU].load), (1, 0, 1024));
+        });
+    }
+
+    #[test]
+    fn a_sleeper_that_leaves_under_its_waker_s_hands_must_be_placed() {
+        queue_of("6.12", |sim| {
+            a_sleeps_too_early(sim);
+            assert!(sim.begins_waking(A));
+            pass(sim, 2800 * US);
+            assert_eq!(reschedule(sim), B);
+            assert_eq!(sim.tasks[A].run, Run::Waking);
+            assert!(!sim.requeue_woken(A, CPU) && sim.counts.wakes.requeued == 0);
+        });
+    }
+
+    #[test]
+    fn a_sleeper_that_was_owed_time_begins_anew_when_it_wakes() {
+        queue_of("6.12", |sim| {
+            a_sleeps_too_early(sim);
+            pass(sim, 2600 * US);
+            // V is 2.3. Without lag A comes to where B is.
+            sim.begins_waking(A);
+            sim.requeue_woken(A, CPU);
+            assert_eq!(times(sim, A), (2600 * US, 5400 * US));
+            assert_eq!((sim.cpus[CPU].load, sim.cpus[CPU].queue.len()), (2048, 1));
+        });
+    }
+
+    #[test]
+    fn a_task_that_is_owed_time_leaves_at_once_and_sleepers_do_not_keep_a_cpu_busy() {
+        queue_of("6.12", |sim| {
+            a_sleeps_too_early(sim);
+            // B is at 0 and V at 1.
+            assert_eq!(sleep(sim), NONE as usize);
+            assert_eq!((sim.tasks[B].run, sim.tasks[B].lag), (Run::Sleeping, MS));
+            assert_eq!((sim.tasks[A].run, sim.tasks[A].lag), (Run::Sleeping, 0));
+            let cpu = &sim.cpus[CPU];
+            assert_eq!((cpu.nr_running, cpu.nr_delayed, cpu.load, cpu.moment), (0, 0, 0, 0));
+        });
+    }
+
+    #[test]
+    fn in_7_2_a_sleeper_owes_no_more_than_when_it_fell_asleep() {
+        for (kernel, wanted) in [("6.12", (2 * MS, 2800 * US)), ("7.2", (-250 * US, 2550 * US))] {
+            queue_of(kernel, |sim| {
+                a_sleeps_too_early(sim);
+                // C comes with 3 ms due to it: × 3/2, at 1 - 4.5. V is (2 + 0 - 3.5) / 3 = -0.5 and A, 1 ms behind before, 2.5.
+                sim.tasks[C].lag = 3 * MS;
+                wake(sim, C);
+                assert_eq!(times(sim, C).0, -3500 * US);
+                // 1 ms behind, × 3/2, from the mean of the others, -1.75.
+                sim.begins_waking(A);
+                sim.requeue_woken(A, CPU);
+                assert_eq!(times(sim, A), wanted, "{kernel}");
+            });
+        }
+    }
+
+    #[test]
+    fn a_sleeper_that_is_moved_sleeps_on_and_leaves_there() {
+        queue_of("6.12", |sim| {
+            a_sleeps_too_early(sim);
+            sim.move_queued(A, 8, crate::Cause::Periodic);
+            assert_eq!((sim.tasks[A].run, sim.tasks[A].cpu), (Run::Delayed, 8));
+            assert_eq!((sim.cpus[CPU].nr_running, sim.cpus[CPU].nr_delayed), (1, 0));
+            assert_eq!((sim.cpus[8].nr_running, sim.cpus[8].nr_delayed), (1, 1));
+            sim.schedule(8, 0);
+            assert_eq!((sim.tasks[A].run, sim.cpus[8].nr_running, sim.cpus[8].load), (Run::Sleeping, 0, 0));
+        });
+    }
+
+    #[test]
+    fn from_6_12_on_a_task_keeps_what_is_left_of_its_slice_when_it_is_moved() {
+        for (kernel, left) in [("6.7", 3 * MS), ("6.12", 1800 * US)] {
+            queue_of(kernel, |sim| {
+                wake(sim, A);
+                wake(sim, B);
+                reschedule(sim);
+                pass(sim, MS);
+                sim.tasks[A].protected_until = 0;
+                assert_eq!(reschedule(sim), B);
+                sim.move_queued(A, 8, crate::Cause::Periodic);
+                assert_eq!(times(sim, A), (0, left), "{kernel}");
+            });
+        }
+    }
+
+    #[test]
+    fn from_6_12_on_a_new_task_s_first_slice_is_half() {
+        for (kernel, slice) in [("6.7", 3 * MS), ("6.12", 1400 * US)] {
+            queue_of(kernel, |sim| {
+                wake(sim, A);
+                reschedule(sim);
+                pass(sim, MS);
+                sim.place_child(CPU, A, B);
+                sim.tasks[B].run = Run::Waking;
+                sim.activate(B, CPU, false);
+                assert_eq!(times(sim, B), (MS, MS + slice), "{kernel}");
+                // And whole ever after.
+                sim.move_queued(B, 8, crate::Cause::Periodic);
+                sim.tasks[B].deadline = sim.tasks[B].vruntime;
+                sim.renew_deadline(8, B);
+                let (at, deadline) = times(sim, B);
+                assert_eq!(deadline - at, if kernel == "6.7" { 3 * MS } else { 2800 * US });
+            });
+        }
+    }
+
+    #[test]
+    fn from_6_12_on_a_shorter_slice_breaks_the_protection_of_a_longer_one() {
+        for (kernel, slice, wanted) in [
+            ("6.7", MS, false),
+            ("6.12", MS, true),
+            ("7.2", MS, true),
+            // Its deadline, 0.5 + 2.7, is later than A's.
+            ("6.12", 2700 * US, false),
+            ("7.2", 2700 * US, false),
+        ] {
+            queue_of(kernel, |sim| {
+                wake(sim, A);
+                reschedule(sim);
+                pass(sim, 500 * US);
+                sim.set_slice(C, slice as u64);
+                assert_eq!(wake(sim, C), wanted, "{kernel} {slice}");
+                assert_eq!(times(sim, C).0, 500 * US);
+            });
+        }
+    }
+
+    #[test]
+    fn slices_of_a_task_s_own_are_from_a_tenth_to_a_hundred_ms() {
+        queue_of("6.12", |sim| {
+            for (asked, given) in [(1, 100_000), (5_000_000, 5_000_000), (u64::MAX, 100_000_000)] {
+                sim.set_slice(A, asked);
+                assert_eq!(sim.tasks[A].slice, given);
+            }
+        });
+    }
+
+    #[test]
+    fn from_6_17_on_a_task_is_protected_for_the_shortest_slice_queued() {
+        for (kernel, asked) in [("6.12", false), ("6.17", true), ("7.2", true)] {
+            queue_of(kernel, |sim| {
+                sim.set_slice(C, MS as u64);
+                wake(sim, A);
+                wake(sim, C);
+                assert_eq!(reschedule(sim), C);
+                pass(sim, MS);
+                // C at 1 with the deadline 2, A at 0 with 2.8: V is 0.5.
+                assert_eq!(reschedule(sim), A);
+                pass(sim, MS - 1);
+                assert!(!sim.cpus[CPU].need_resched);
+                pass(sim, 1);
+                assert_eq!(sim.cpus[CPU].need_resched, asked, "{kernel}");
+                assert_eq!(reschedule(sim), if asked { C } else { A }, "{kernel}");
+            });
+        }
+    }
+
+    #[test]
+    fn from_6_8_on_the_running_task_gives_way_to_one_with_the_same_deadline() {
+        queue_of("6.12", |sim| {
+            wake(sim, A);
+            reschedule(sim);
+            pass(sim, 2800 * US);
+            assert!(wake(sim, B));
+            assert_eq!(times(sim, B), times(sim, A));
+            assert_eq!(reschedule(sim), B);
+        });
+    }
+
+    #[test]
+    fn lag_is_kept_up_to_two_slices_or_in_7_2_a_slice_and_a_tick() {
+        for (kernel, most) in [("6.12", 5600 * US), ("7.2", 6800 * US)] {
+            queue_of(kernel, |sim| {
+                wake(sim, A);
+                wake(sim, B);
+                reschedule(sim);
+                pass(sim, 40 * MS);
+                sim.keep_lag(CPU, B);
+                assert_eq!(sim.tasks[B].lag, most, "{kernel}");
+            });
+        }
+    }
+
+    #[test]
+    fn a_kernel_that_preempts_lazily_sends_no_interrupt_and_is_urged_by_the_next_tick() {
+        let mut machine = Machine::load("kunpeng920:nodes=1").unwrap();
+        for (preempt, lazily) in [(true, false), (false, true)] {
+            machine.config.preempt = preempt;
+            queue_on(&machine, "7.2", |sim| {
+                wake(sim, A);
+                reschedule(sim);
+                pass(sim, 500 * US);
+                sim.cpus[CPU].ipi = 0;
+                sim.set_slice(C, MS as u64);
+                assert!(wake_from(sim, C, 3));
+                assert_eq!((sim.cpus[CPU].lazily, sim.cpus[CPU].ipi == 0), (lazily, lazily));
+                assert_eq!(sim.kernel_gives_way(CPU), preempt);
+                sim.cpus[CPU].lazily = false;
+                assert!(sim.kernel_gives_way(CPU));
+            });
+        }
+    }
+
     #[test]
     fn somebody_is_always_eligible_and_the_sum_is_that_of_the_queue() {
-        // Whatever happens: a walk of wake-ups, stretches and sleeps, weights from nice -20 to 19.
-        queue(|sim| {
+        for kernel in ["6.7", "6.12", "7.2"] {
+            walk(kernel);
+        }
+    }
+
+    /// Whatever happens: a walk of wake-ups, stretches and sleeps, weights from nice -20 to 19.
+    fn walk(kernel: &str) {
+        queue_of(kernel, |sim| {
             sim.tasks[A].weight = 88_761;
             sim.tasks[C].weight = 15;
             let mut state = 1u64;
@@ -628,12 +887,18 @@ mod tests {
                     0 if sim.tasks[t].run == Run::Sleeping => {
                         wake(sim, t);
                     }
+                    0 if sim.tasks[t].run == Run::Delayed => {
+                        assert!(sim.begins_waking(t) && sim.requeue_woken(t, CPU));
+                    }
                     1 if sim.cpus[CPU].curr != NONE => {
                         sleep(sim);
                     }
                     _ => pass(sim, (state >> 44) as i64 % (5 * MS)),
                 }
-                let queued: Vec<usize> = [A, B, C].into_iter().filter(|&t| sim.tasks[t].run == Run::Queued).collect();
+                let tasks = &sim.tasks;
+                let of = |run: Run| [A, B, C].into_iter().filter(move |&t| tasks[t].run == run);
+                let queued: Vec<usize> = of(Run::Queued).chain(of(Run::Delayed)).collect();
+                assert_eq!(of(Run::Delayed).count(), sim.cpus[CPU].nr_delayed as usize);
                 let sum: i64 = queued.iter().map(|&t| moment(sim.tasks[t].weight, sim.tasks[t].vruntime)).sum();
                 assert_eq!(sim.cpus[CPU].moment, sum);
                 let mean = sim.mean(CPU);
@@ -643,7 +908,8 @@ mod tests {
                 assert!(counted.is_empty() || counted.iter().any(|&t| mean.reaches(sim.tasks[t].vruntime)));
                 if sim.cpus[CPU].need_resched || sim.cpus[CPU].curr == NONE {
                     reschedule(sim);
-                    assert_eq!(sim.cpus[CPU].curr == NONE, counted.is_empty());
+                    let awake = counted.iter().any(|&t| matches!(sim.tasks[t].run, Run::Queued | Run::Running));
+                    assert_eq!(sim.cpus[CPU].curr == NONE, !awake);
                 }
             }
         });

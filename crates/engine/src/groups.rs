@@ -200,7 +200,7 @@ impl<O: Observer> Sim<'_, O> {
         while let Some(id) = domain {
             let record = tree.domain(id);
             let idlest = match record.flags.has(flag) {
-                true => self.idlest_group(id, &affinity, without),
+                true => self.idlest_group(p, id, &affinity, without),
                 false => None,
             };
             let Some(group) = idlest else {
@@ -229,7 +229,10 @@ impl<O: Observer> Sim<'_, O> {
     }
 
     /// `find_idlest_group` of 5.5 on: `None` to stay in the local group.
-    fn idlest_group(&mut self, id: DomainId, affinity: &CpuSet, without: Option<usize>) -> Option<GroupId> {
+    fn idlest_group(&mut self, p: usize, id: DomainId, affinity: &CpuSet, without: Option<usize>) -> Option<GroupId> {
+        if self.setup.kernel.balance.by_load {
+            return self.idlest_group_by_load(id, affinity, (p, without.is_some()));
+        }
         let tree = self.setup.tree;
         let domain = tree.domain(id);
         let pct = u64::from(domain.imbalance_pct);
@@ -319,8 +322,9 @@ impl<O: Observer> Sim<'_, O> {
                     idle = Some(c);
                 }
             } else if idle.is_none() {
-                let load = self.cpus[c].pelt.load_avg;
-                if load < least {
+                let by_load = self.setup.kernel.balance.by_load;
+                let load = if by_load { self.runnable_load(c) } else { self.cpus[c].pelt.load_avg };
+                if load < least || (by_load && load == least && c == this) {
                     least = load;
                     loaded = c;
                 }

@@ -156,6 +156,9 @@ impl<O: Observer> Sim<'_, O> {
             }
         }
         if !self.tuning.dsq {
+            if self.setup.kernel.balance.by_load {
+                self.note_load(c);
+            }
             self.balance_tick(c);
         }
         self.preempt_if_asked(c);

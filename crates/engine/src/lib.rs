@@ -2,6 +2,7 @@
 //! fork placement, load balancing, and the costs of DESIGN §4 under them.
 
 mod balance;
+mod byload;
 mod cache;
 mod costs;
 mod dsq;

@@ -221,10 +221,79 @@ impl<O: Observer> Sim<'_, O> {
 
 #[cfg(test)]
 mod tests {
+    use huddle_domains::Kernel;
     use huddle_machine::Machine;
 
     use super::*;
     use crate::testing::still;
+
+    /// Task 3, on CPU 8, is about to finish a write or read of a pipe that holds `len` messages; tasks 1 and 2 sleep on it. Who is
+    /// woken first, if anybody, and how many go on sleeping.
+    fn finishes(kernel: &str, writes: bool, len: u32) -> (Option<u32>, usize) {
+        let machine = Machine::load("kunpeng920:nodes=1").unwrap();
+        let mut result = (None, 0);
+        still(
+            (&machine, "linux-5.10"),
+            (3, 7),
+            |record| *record = Kernel::load(kernel).unwrap(),
+            |sim| {
+                (sim.cpus[8].curr, sim.cpus[8].phase) = (3, Phase::Running);
+                let task = &mut sim.tasks[3];
+                (task.cpu, task.run, task.stage, task.writes) = (8, Run::Running, Stage::PipeHold, writes);
+                let pipe = &mut sim.pipes[0];
+                (0..len).for_each(|_| pipe.push(false));
+                task.edge = if writes { len == 0 } else { pipe.ring_full() };
+                pipe.mutex.owner = 3;
+                pipe.readers.extend([1, 2]);
+                sim.pipe_done(8, 3);
+                let woken = match sim.tasks[3].stage {
+                    Stage::WakeSelect(p) => Some(p),
+                    _ => None,
+                };
+                result = (woken, sim.pipes[0].readers.len());
+            },
+        );
+        result
+    }
+
+    #[test]
+    fn before_5_5_every_write_wakes_all_who_sleep_on_a_pipe_the_latest_first() {
+        for len in [0, 1, 500] {
+            assert_eq!(finishes("4.17", true, len), (Some(2), 1), "{len}");
+        }
+        assert_eq!(finishes("5.10", true, 0), (Some(1), 1));
+        assert_eq!(finishes("5.10", true, 1), (None, 2));
+    }
+
+    #[test]
+    fn before_5_5_a_read_wakes_all_who_sleep_on_a_pipe_if_it_empties_a_slot() {
+        // 40 messages fill a slot.
+        for (len, woken) in [(1, Some(2)), (2, None), (41, None), (640, None)] {
+            assert_eq!(finishes("4.17", false, len).0, woken, "{len}");
+        }
+    }
+
+    #[test]
+    fn before_5_5_a_woken_writer_goes_for_the_mutex_though_the_pipe_is_full_again() {
+        let machine = Machine::load("kunpeng920:nodes=1").unwrap();
+        for (kernel, wanted) in [("4.17", Stage::PipeHold), ("5.10", Stage::PipeWoken)] {
+            still(
+                (&machine, "linux-5.10"),
+                (3, 7),
+                |record| *record = Kernel::load(kernel).unwrap(),
+                |sim| {
+                    (0..640).for_each(|_| sim.pipes[0].push(false));
+                    sim.tasks[1].run = Run::Waking;
+                    sim.activate_wakeup(1, 7, 7);
+                    sim.schedule(7, 0);
+                    let task = &mut sim.tasks[1];
+                    (task.stage, task.writes) = (Stage::PipeWoken, true);
+                    sim.advance(7);
+                    assert_eq!(sim.tasks[1].stage, wanted, "{kernel}");
+                },
+            );
+        }
+    }
 
     #[test]
     fn a_mutex_is_handed_to_the_first_in_line_that_spins_behind_another() {

@@ -21,7 +21,9 @@ use crate::heap::{EventHeap, NEVER};
 use crate::memory::MemorySystem;
 use crate::pelt::Pelt;
 use crate::report::{ByDistance, Cause, Mechanism, Report, SimError, WakeCounts};
-use crate::state::{Cpu, DomainState, Flips, Gate, LlcState, NONE, Phase, Pipe, Portions, Run, Stage, Task, ipi};
+use crate::state::{
+    Cpu, DomainState, Flips, Gate, LlcState, LoadHistory, NONE, Phase, Pipe, Portions, Run, Stage, Task, ipi,
+};
 use crate::{Observer, Setup};
 
 /// Weight of a task of nice 0.
@@ -630,6 +632,7 @@ fn new_cpu(tuning: &Tuning, rng: &mut Pcg64Mcg) -> Cpu {
         next_balance: FIRST_JIFFY,
         tick_stopped: true,
         tick_offset: rng.next_u64() % tuning.jiffy,
+        load_history: LoadHistory::default(),
         idle_flips: Flips::default(),
         next_scan: NONE,
         stamp: 0,

@@ -158,6 +158,8 @@ pub struct Cpu {
     pub tick_stopped: bool,
     /// Phase of its tick.
     pub tick_offset: u64,
+    /// Load of the last ticks (before 5.3).
+    pub load_history: LoadHistory,
     /// `wakee_flips` of the idle task and its last wakee.
     pub idle_flips: Flips,
     /// Rotating start of scans for this target (2018 variants).
@@ -166,6 +168,15 @@ pub struct Cpu {
     pub stamp: u64,
     /// Since when its memory-bound task has run at the present speed.
     pub memory_since: u64,
+}
+
+/// A CPU's load averaged over 1, 2 and 4 ticks (`rq->cpu_load`; of its five, balancing looks at these).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LoadHistory {
+    /// The averages.
+    pub loads: [u64; 3],
+    /// The tick of the last update.
+    pub tick: u64,
 }
 
 /// `wakee_flips` bookkeeping of a waker.

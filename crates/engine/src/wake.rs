@@ -305,6 +305,7 @@ impl<O: Observer> Sim<'_, O> {
             waker,
             this: c,
             wakee: p,
+            by_load: self.setup.kernel.balance.by_load,
             queues: self.tuning.dsq.then_some(&mut self.dsq),
             keeps_sync,
             claimed: None,
@@ -396,6 +397,8 @@ pub(crate) struct EngineView<'s> {
     waker: Option<usize>,
     this: usize,
     wakee: usize,
+    /// A CPU's load is that of its runnable tasks (before 5.5).
+    by_load: bool,
     /// The scheduler's own queues, where claims are known.
     queues: Option<&'s mut Queues>,
     keeps_sync: bool,
@@ -456,7 +459,8 @@ impl View for EngineView<'_> {
     }
 
     fn cpu_load(&self, cpu: CpuId) -> Option<u64> {
-        Some(self.cpus[cpu.index()].pelt.load_avg)
+        let cpu = &self.cpus[cpu.index()];
+        Some(if self.by_load { cpu.runnable_load(&*self.tasks) } else { cpu.pelt.load_avg })
     }
 
     fn capacity(&self, cpu: CpuId) -> Option<u64> {

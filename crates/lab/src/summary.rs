@@ -221,7 +221,7 @@ pub struct Cell {
 pub struct Wakes {
     /// Per simulated second.
     pub per_s: f64,
-    /// Queued where the wakee was still leaving, without placement, percent of all.
+    /// Queued without placement, where the wakee was still leaving or had not left the queue, percent of all.
     pub unplaced_percent: f64,
     /// Wide, percent of all.
     pub wide_percent: f64,
@@ -561,7 +561,7 @@ fn wakes(policy: &PolicyInfo, reports: &[Report]) -> Wakes {
     });
     Wakes {
         per_s: per_second(all, reports),
-        unplaced_percent: share(&|report| report.wakes.unplaced),
+        unplaced_percent: share(&|report| report.wakes.unplaced + report.wakes.requeued),
         wide_percent: share(&|report| report.wakes.wide),
         stacked_percent: share(&|report| report.wakes.stacked),
         collided_percent: share(&|report| report.wakes.collided),
@@ -681,6 +681,7 @@ pub(crate) mod tests {
                 requeued: 0,
                 placed: vec![[30, 0, 10, 0, 0, 0, 0], [0, 0, 5, 45, 0, 0, 0]],
                 unplaced: 10,
+                requeued: 0,
                 waker_to_chosen: [10, 0, 20, 70, 0, 0, 0],
                 wide: 25,
                 stacked: 4,
