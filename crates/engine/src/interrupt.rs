@@ -148,8 +148,10 @@ impl<O: Observer> Sim<'_, O> {
     pub(crate) fn busy_again(&mut self, c: usize) {
         if std::mem::take(&mut self.cpus[c].tick_stopped) {
             self.nohz.remove(CpuId::from(c));
-            let llc = self.setup.tree.cached[c].llc_index as usize;
-            self.llcs[llc].nr_busy += 1;
+            if std::mem::take(&mut self.cpus[c].counted_idle) {
+                let llc = self.setup.tree.cached[c].llc_index as usize;
+                self.llcs[llc].nr_busy += 1;
+            }
         }
     }
 }

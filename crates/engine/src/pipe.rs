@@ -40,7 +40,7 @@ impl<O: Observer> Sim<'_, O> {
         if mutex.owner == t as u32 {
             return self.begin_hold(c, t, 0);
         }
-        if mutex.owner == NONE {
+        if mutex.owner == NONE || self.tuning.open_pipes {
             mutex.owner = t as u32;
             if first {
                 mutex.sleepers.retain(|&sleeper| sleeper != t as u32);
@@ -163,7 +163,7 @@ impl<O: Observer> Sim<'_, O> {
     /// A spinner sees that the mutex is its own: one line later it goes on.
     pub(crate) fn grant(&mut self, from: usize, t: usize) {
         let c = self.tasks[t].cpu as usize;
-        let line = self.costs.line[self.dist(from, c)];
+        let line = self.costs.hand_over[self.dist(from, c)];
         self.begin_hold(c, t, line);
     }
 

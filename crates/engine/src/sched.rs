@@ -132,8 +132,10 @@ impl<O: Observer> Sim<'_, O> {
         self.heap.clear(slot);
         if !std::mem::replace(&mut self.cpus[c].tick_stopped, true) {
             self.nohz.insert(CpuId::from(c));
-            let llc = self.setup.tree.cached[c].llc_index as usize;
-            self.llcs[llc].nr_busy -= 1;
+            if !std::mem::replace(&mut self.cpus[c].counted_idle, true) {
+                let llc = self.setup.tree.cached[c].llc_index as usize;
+                self.llcs[llc].nr_busy -= 1;
+            }
         }
         self.note_idle_core(c);
     }
@@ -158,7 +160,8 @@ impl<O: Observer> Sim<'_, O> {
     pub(crate) fn refresh_idle(&mut self, c: usize) {
         let cpu = &self.cpus[c];
         let settled = cpu.phase != Phase::Switching;
-        let mut idle = settled && cpu.curr == NONE && cpu.nr_running == 0 && cpu.wake_list.is_empty();
+        let mut idle =
+            settled && cpu.curr == NONE && cpu.nr_running == 0 && cpu.wake_list.is_empty() && cpu.claims == 0;
         if self.tuning.dsq {
             idle &= !self.dsq.is_claimed(c);
         }
