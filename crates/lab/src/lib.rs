@@ -17,14 +17,15 @@ mod summary;
 
 pub use error::LabError;
 pub use experiment::{
-    Affinity, Experiment, MAX_RUNS, MAX_SECONDS, MIN_SECONDS, Published, PublishedChange, PublishedRow, Reduced,
+    Affinity, Conditions, Experiment, MAX_RUNS, MAX_SECONDS, MIN_SECONDS, Published, PublishedChange, PublishedRow, Reduced,
     StatedUtilisation,
 };
+pub use huddle_engine::{Part, UnknownPart, Without};
 pub use huddle_stats::Spread;
 pub use render::render;
 pub use run::Progress;
 pub use summary::{
-    Agreement, Cell, Change, Comparison, Cost, Level, Load, MachineInfo, MetricInfo, Named, PolicyInfo, Run, SCHEMA,
+    Agreement, Cell, ChangedInfo, Change, Comparison, Cost, Level, Load, MachineInfo, MetricInfo, Named, PolicyInfo, Run, SCHEMA,
     Wakes,
 };
 
