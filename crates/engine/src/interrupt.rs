@@ -50,6 +50,8 @@ impl<O: Observer> Sim<'_, O> {
         cpu.phase = Phase::IdleExit;
         cpu.mechanism = Mechanism::Interrupt;
         self.heap.set(c, self.now + exit.max(1));
+        self.pace_changes(c, true);
+        self.pace_begins(c);
     }
 
     /// Makes an idle CPU look at its queue: through its flag if it polls, else by interrupt.
@@ -111,7 +113,7 @@ impl<O: Observer> Sim<'_, O> {
         let end = self.heap.time(c);
         if end != NEVER && end > self.now && self.tasks[t].stage != Stage::Memory {
             self.charge(c);
-            self.tasks[t].remaining = end - self.now;
+            self.tasks[t].remaining = self.work_left(c, end);
         }
         self.schedule(c, 0);
     }

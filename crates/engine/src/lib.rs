@@ -9,6 +9,7 @@ mod groups;
 mod heap;
 mod interrupt;
 mod memory;
+mod pace;
 mod pelt;
 mod pipe;
 mod queue;

@@ -187,7 +187,7 @@ impl<O: Observer> Sim<'_, O> {
         self.cpus[c].memory_since = self.cpus[c].memory_since.max(self.now);
     }
 
-    fn runs_memory(&self, c: usize) -> bool {
+    pub(crate) fn runs_memory(&self, c: usize) -> bool {
         let cpu = &self.cpus[c];
         cpu.curr != NONE && cpu.phase == Phase::Running && self.tasks[cpu.curr as usize].stage == Stage::Memory
     }
@@ -198,7 +198,7 @@ impl<O: Observer> Sim<'_, O> {
     }
 
     /// The set of running memory-bound tasks on the node of `c` has changed: all their speeds and ends follow.
-    fn memory_changed(&mut self, c: usize) {
+    pub(crate) fn memory_changed(&mut self, c: usize) {
         let cpus = self.memory_cpus(c);
         let profiles = &self.setup.program.profiles;
         for &cpu in &cpus {
@@ -211,7 +211,9 @@ impl<O: Observer> Sim<'_, O> {
             .map(|cpu| (cpu, &profiles[task_of(cpu).profile as usize]))
             .collect();
         let speeds = self.memory.speeds(&running);
-        for (&(cpu, _), speed) in running.iter().zip(speeds) {
+        for (&(cpu, profile), speed) in running.iter().zip(speeds) {
+            // Company slows the computing; it runs in the time of the stalls.
+            let speed = speed + profile.base_ns * (self.pace.stretch(cpu) - 1.0);
             let t = self.cpus[cpu].curr as usize;
             self.tasks[t].memory_cost = speed;
             let left = (self.tasks[t].memory_left * speed) as u64;

@@ -104,6 +104,12 @@ impl<O: Observer> Sim<'_, O> {
         };
         let ready = self.pipe_ready(t);
         let pipe = &mut self.pipes[channel];
+        // Without the mutex others have been here since: who must be woken is known only now.
+        let edge = match self.tuning.open_pipes {
+            true if writes => pipe.len == 0,
+            true => pipe.ring_full(),
+            false => edge,
+        };
         let (mut reader, mut writer) = (false, false);
         if writes {
             if ready {

@@ -62,6 +62,7 @@ impl<O: Observer> Sim<'_, O> {
         cpu.portions.push(Mechanism::Balance, balance);
         cpu.accounted = self.now;
         self.heap.set(c, self.now + (ns + balance).max(1));
+        self.pace_begins(c);
         if self.tuning.dsq {
             self.pay_for_queues(c);
         }
@@ -127,6 +128,7 @@ impl<O: Observer> Sim<'_, O> {
         cpu.phase = Phase::Idle;
         cpu.mechanism = Mechanism::Idle;
         cpu.portions.clear();
+        self.pace_changes(c, false);
         self.refresh_idle(c);
         let slot = self.tick_slot(c);
         self.heap.clear(slot);

@@ -18,6 +18,7 @@ use crate::costs::Costs;
 use crate::dsq::Queues;
 use crate::heap::{EventHeap, NEVER};
 use crate::memory::MemorySystem;
+use crate::pace::Pace;
 use crate::pelt::Pelt;
 use crate::report::{ByDistance, Cause, Mechanism, Report, SimError, WakeCounts};
 use crate::state::{Cpu, DomainState, Flips, Gate, LlcState, NONE, Phase, Pipe, Portions, Run, Stage, Task, ipi};
@@ -98,6 +99,8 @@ pub(crate) struct Sim<'a, O: Observer> {
     pub distance: Vec<Distance>,
     pub scratch: Scratch,
     pub memory: MemorySystem,
+    /// How fast each CPU works.
+    pub pace: Pace,
     pub rng: Pcg64Mcg,
     jitter: Vec<f64>,
     pub timers: BinaryHeap<Reverse<(u64, u32)>>,
@@ -210,6 +213,7 @@ impl<'a, O: Observer> Sim<'a, O> {
             distance,
             scratch: setup.plan.scratch(),
             memory: MemorySystem::new(setup.machine, tree, without),
+            pace: Pace::new(setup.machine, tree, without),
             rng,
             jitter,
             timers: BinaryHeap::new(),
@@ -390,6 +394,7 @@ impl<'a, O: Observer> Sim<'a, O> {
         cpu.portions.push(Mechanism::SharedData, lines + back);
         cpu.portions.push(Mechanism::Refill, refill);
         self.heap.set(c, self.now + (ns + lines + back + refill).max(1));
+        self.pace_begins(c);
     }
 
     /// The lines of its own queue that a CPU pulls back after another has enqueued there.
@@ -419,6 +424,9 @@ impl<'a, O: Observer> Sim<'a, O> {
     // ---- work events -----------------------------------------------------------------------------------------------------
 
     fn work(&mut self, c: usize) {
+        if self.pace.on && self.falls_behind(c) {
+            return;
+        }
         match self.cpus[c].phase {
             Phase::Running => self.advance(c),
             Phase::Switching => self.finish_switch(c),

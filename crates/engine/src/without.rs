@@ -31,6 +31,8 @@ macro_rules! parts {
 parts! {
     Jitter, "jitter", "Every stretch of computing takes exactly its time.";
     Noise, "noise", "No background tasks wake.";
+    Smt, "smt", "A thread is not slowed by the other threads of its core.";
+    Frequency, "frequency", "The clock does not fall as more cores of a package are active.";
     Memory, "memory", "Memory-bound code never misses a cache: neither latencies nor bandwidths slow it.";
     Bandwidth, "bandwidth", "Clusters and nodes draw any amount from memory.";
     SharedData, "shared-data", "Lines that another CPU wrote last are pulled in no time.";
