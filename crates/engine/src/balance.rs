@@ -123,7 +123,7 @@ impl<O: Observer> Sim<'_, O> {
     /// `trigger_load_balance`: from the tick.
     pub(crate) fn balance_tick(&mut self, c: usize) {
         let jiffies = self.jiffies();
-        if self.setup.tree.base[c].is_none() {
+        if self.setup.tree.base[c].is_none() || self.tuning.no_balancing {
             return;
         }
         if jiffies >= self.cpus[c].next_balance {
@@ -226,7 +226,7 @@ impl<O: Observer> Sim<'_, O> {
             return 0;
         }
         self.cpus[c].idle_stamp = self.now.max(1);
-        let Some(lowest) = tree.base[c] else {
+        let Some(lowest) = tree.base[c].filter(|_| !self.tuning.no_balancing) else {
             return 0;
         };
         let average = self.cpus[c].avg_idle;

@@ -2,6 +2,8 @@
 
 use huddle_machine::{CostKey, Costs as Figures, Distance};
 
+use crate::without::{Part, Without};
+
 /// Nanoseconds by distance.
 pub type ByDistanceNs = [u64; Distance::COUNT];
 
@@ -16,6 +18,8 @@ pub struct Costs {
     pub queue_lines: ByDistanceNs,
     /// One line.
     pub line: ByDistanceNs,
+    /// A mutex that passes from its owner to a spinner.
+    pub hand_over: ByDistanceNs,
     /// Outside the mutex: entry, user loop.
     pub write_outside: u64,
     /// Under the mutex.
@@ -75,11 +79,13 @@ pub struct Costs {
 const PROBE_SHARE: f64 = 0.3;
 
 impl Costs {
-    /// Compiles the figures.
-    pub fn compile(figures: &Figures) -> Costs {
-        let ns = |key| round(figures.scalar(key));
-        let table = |key| figures.by_distance(key).map(round);
-        let line = figures.by_distance(CostKey::Line);
+    /// Compiles the figures; those of mechanisms left out are 0.
+    pub fn compile(figures: &Figures, without: Without) -> Costs {
+        let scalar = |key| if free(key, without) { 0.0 } else { figures.scalar(key) };
+        let by_distance = |key| if free(key, without) { [0.0; Distance::COUNT] } else { figures.by_distance(key) };
+        let ns = |key| round(scalar(key));
+        let table = |key| by_distance(key).map(round);
+        let line = by_distance(CostKey::Line);
         let lines = |count: f64| line.map(|ns| round(ns * count));
         let wake_lines = figures.scalar(CostKey::WakeLines);
         let (write, read) = (figures.scalar(CostKey::PipeWrite), figures.scalar(CostKey::PipeRead));
@@ -89,6 +95,7 @@ impl Costs {
             task_lines: lines(wake_lines / 2.0),
             queue_lines: lines(wake_lines / 2.0),
             line: lines(1.0),
+            hand_over: if without.has(Part::HandOver) { [0; Distance::COUNT] } else { lines(1.0) },
             write_outside: round(write * (1.0 - locked)),
             write_locked: round(write * locked),
             read_outside: round(read * (1.0 - locked)),
@@ -96,7 +103,7 @@ impl Costs {
             probe: round(read * locked * PROBE_SHARE),
             syscall: ns(CostKey::Syscall),
             wake_up: ns(CostKey::WakeUp),
-            scan: figures.by_distance(CostKey::Scan),
+            scan: by_distance(CostKey::Scan),
             enqueue: ns(CostKey::Enqueue),
             ipi_send: ns(CostKey::IpiSend),
             ipi_latency: table(CostKey::IpiLatency),
@@ -112,8 +119,8 @@ impl Costs {
             refill: table(CostKey::Refill),
             fork: ns(CostKey::Fork),
             exit: ns(CostKey::Exit),
-            jitter: figures.scalar(CostKey::Jitter),
-            noise_interval: round(figures.scalar(CostKey::NoiseInterval) * 1000.0),
+            jitter: scalar(CostKey::Jitter),
+            noise_interval: round(scalar(CostKey::NoiseInterval) * 1000.0),
             noise_time: round(figures.scalar(CostKey::NoiseTime) * 1000.0),
         }
     }
@@ -127,6 +134,25 @@ impl Costs {
         }
         ns as u64
     }
+}
+
+/// Whether a figure belongs to a mechanism that is left out.
+fn free(key: CostKey, without: Without) -> bool {
+    let part = match key {
+        CostKey::Line => Part::SharedData,
+        CostKey::WakeUp | CostKey::Enqueue => Part::WakeUp,
+        CostKey::IpiSend | CostKey::IpiLatency | CostKey::Irq => Part::Ipi,
+        CostKey::IdleExit => Part::IdleExit,
+        CostKey::Scan => Part::ScanCost,
+        CostKey::SwitchOut | CostKey::Switch => Part::Switch,
+        CostKey::Tick => Part::Tick,
+        CostKey::BalancePass | CostKey::BalanceCpu | CostKey::Migrate => Part::BalanceCost,
+        CostKey::Refill => Part::Refill,
+        CostKey::Jitter => Part::Jitter,
+        CostKey::NoiseInterval => Part::Noise,
+        _ => return false,
+    };
+    without.has(part)
 }
 
 /// To whole nanoseconds.

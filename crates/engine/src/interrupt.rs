@@ -51,6 +51,8 @@ impl<O: Observer> Sim<'_, O> {
         cpu.phase = Phase::IdleExit;
         cpu.mechanism = Mechanism::Interrupt;
         self.heap.set(c, self.now + exit.max(1));
+        self.pace_changes(c, true);
+        self.pace_begins(c);
     }
 
     /// Makes an idle CPU look at its queue: through its flag if it polls, else by interrupt.
@@ -124,7 +126,7 @@ impl<O: Observer> Sim<'_, O> {
         let end = self.heap.time(c);
         if end != NEVER && end > self.now && self.tasks[t].stage != Stage::Memory {
             self.charge(c);
-            self.tasks[t].remaining = end - self.now;
+            self.tasks[t].remaining = self.work_left(c, end);
         }
         self.schedule(c, 0);
     }
@@ -168,8 +170,10 @@ impl<O: Observer> Sim<'_, O> {
     pub(crate) fn busy_again(&mut self, c: usize) {
         if std::mem::take(&mut self.cpus[c].tick_stopped) {
             self.nohz.remove(CpuId::from(c));
-            let llc = self.setup.tree.cached[c].llc_index as usize;
-            self.llcs[llc].nr_busy += 1;
+            if std::mem::take(&mut self.cpus[c].counted_idle) {
+                let llc = self.setup.tree.cached[c].llc_index as usize;
+                self.llcs[llc].nr_busy += 1;
+            }
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::Observer;
 use crate::report::Mechanism;
 use crate::sim::Sim;
 use crate::state::{NONE, Phase, Stage};
+use crate::without::{Part, Without};
 
 /// The machine's memory system, by CPU.
 pub(crate) struct MemorySystem {
@@ -33,7 +34,7 @@ const FULL: f64 = 0.95;
 const ROUNDS: usize = 20;
 
 impl MemorySystem {
-    pub(crate) fn new(machine: &Machine, tree: &DomainTree) -> MemorySystem {
+    pub(crate) fn new(machine: &Machine, tree: &DomainTree, without: Without) -> MemorySystem {
         let topology = &machine.topology;
         let caches = |level: u32| {
             topology.caches.iter().filter(move |cache| cache.level == level && cache.kind != CacheKind::Instruction)
@@ -49,7 +50,8 @@ impl MemorySystem {
             (of, bytes)
         };
         let ((l2_of, l2_bytes), (llc_of, llc_bytes)) = (index(2), index(last.max(3)));
-        let figure = |key| machine.costs.scalar(key);
+        let figure = |key| if without.has(Part::Memory) { 0.0 } else { machine.costs.scalar(key) };
+        let limit = |key| if without.has(Part::Bandwidth) { 0.0 } else { figure(key) };
         let cluster_of = (0..tree.nr_cpus)
             .map(|cpu| match topology.online.contains(CpuId::from(cpu)) {
                 true => topology.cluster.index_of(CpuId::from(cpu)),
@@ -65,8 +67,8 @@ impl MemorySystem {
             l2_ns: figure(CostKey::L2Latency),
             llc_ns: figure(CostKey::L3Latency),
             dram_ns: figure(CostKey::DramLatency),
-            cluster_bandwidth: figure(CostKey::ClusterBandwidth),
-            node_bandwidth: figure(CostKey::NodeBandwidth),
+            cluster_bandwidth: limit(CostKey::ClusterBandwidth),
+            node_bandwidth: limit(CostKey::NodeBandwidth),
             cluster_of,
         }
     }
@@ -185,7 +187,7 @@ impl<O: Observer> Sim<'_, O> {
         self.cpus[c].memory_since = self.cpus[c].memory_since.max(self.now);
     }
 
-    fn runs_memory(&self, c: usize) -> bool {
+    pub(crate) fn runs_memory(&self, c: usize) -> bool {
         let cpu = &self.cpus[c];
         cpu.curr != NONE && cpu.phase == Phase::Running && self.tasks[cpu.curr as usize].stage == Stage::Memory
     }
@@ -196,7 +198,7 @@ impl<O: Observer> Sim<'_, O> {
     }
 
     /// The set of running memory-bound tasks on the node of `c` has changed: all their speeds and ends follow.
-    fn memory_changed(&mut self, c: usize) {
+    pub(crate) fn memory_changed(&mut self, c: usize) {
         let cpus = self.memory_cpus(c);
         let profiles = &self.setup.program.profiles;
         for &cpu in &cpus {
@@ -209,7 +211,9 @@ impl<O: Observer> Sim<'_, O> {
             .map(|cpu| (cpu, &profiles[task_of(cpu).profile as usize]))
             .collect();
         let speeds = self.memory.speeds(&running);
-        for (&(cpu, _), speed) in running.iter().zip(speeds) {
+        for (&(cpu, profile), speed) in running.iter().zip(speeds) {
+            // Company slows the computing; it runs in the time of the stalls.
+            let speed = speed + profile.base_ns * (self.pace.stretch(cpu) - 1.0);
             let t = self.cpus[cpu].curr as usize;
             self.tasks[t].memory_cost = speed;
             let left = (self.tasks[t].memory_left * speed) as u64;

@@ -45,7 +45,7 @@ impl<O: Observer> Sim<'_, O> {
         if mutex.owner == t as u32 {
             return self.begin_hold(c, t, 0);
         }
-        if mutex.owner == NONE {
+        if mutex.owner == NONE || self.tuning.open_pipes {
             mutex.owner = t as u32;
             if first {
                 mutex.sleepers.retain(|&sleeper| sleeper != t as u32);
@@ -109,6 +109,12 @@ impl<O: Observer> Sim<'_, O> {
         };
         let ready = self.pipe_ready(t);
         let pipe = &mut self.pipes[channel];
+        // Without the mutex others have been here since: who must be woken is known only now.
+        let edge = match self.tuning.open_pipes {
+            true if writes => pipe.len == 0,
+            true => pipe.ring_full(),
+            false => edge,
+        };
         let (mut reader, mut writer, mut all) = (false, false, false);
         let rule = self.setup.kernel.pipe_writer_wake;
         if writes {
@@ -187,7 +193,7 @@ impl<O: Observer> Sim<'_, O> {
     /// A spinner sees that the mutex is its own: one line later it goes on.
     pub(crate) fn grant(&mut self, from: usize, t: usize) {
         let c = self.tasks[t].cpu as usize;
-        let line = self.costs.line[self.dist(from, c)];
+        let line = self.costs.hand_over[self.dist(from, c)];
         self.begin_hold(c, t, line);
     }
 

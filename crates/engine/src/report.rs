@@ -166,6 +166,8 @@ pub struct Report {
     pub migrations: [ByDistance; Cause::COUNT],
     /// Context switches between tasks, or to and from idle.
     pub switches: u64,
+    /// When the sched domains were rebuilt, ns after the measured stretch began; `None` when they were not.
+    pub rebuilt_ns: Option<u64>,
     /// Mean share of a group's unfinished tasks that sit on the node where most of them are, sampled at every tick;
     /// `None` when the program has no groups or ends within a tick.
     pub purity: Option<f64>,

@@ -68,6 +68,7 @@ impl<O: Observer> Sim<'_, O> {
         cpu.portions.push(Mechanism::Balance, balance);
         cpu.accounted = self.now;
         self.heap.set(c, self.now + (ns + balance).max(1));
+        self.pace_begins(c);
         if self.tuning.dsq {
             self.pay_for_queues(c);
         }
@@ -151,13 +152,16 @@ impl<O: Observer> Sim<'_, O> {
         cpu.phase = Phase::Idle;
         cpu.mechanism = Mechanism::Idle;
         cpu.portions.clear();
+        self.pace_changes(c, false);
         self.refresh_idle(c);
         let slot = self.tick_slot(c);
         self.heap.clear(slot);
         if !std::mem::replace(&mut self.cpus[c].tick_stopped, true) {
             self.nohz.insert(CpuId::from(c));
-            let llc = self.setup.tree.cached[c].llc_index as usize;
-            self.llcs[llc].nr_busy -= 1;
+            if !std::mem::replace(&mut self.cpus[c].counted_idle, true) {
+                let llc = self.setup.tree.cached[c].llc_index as usize;
+                self.llcs[llc].nr_busy -= 1;
+            }
         }
         self.note_idle_core(c);
     }
@@ -182,7 +186,8 @@ impl<O: Observer> Sim<'_, O> {
     pub(crate) fn refresh_idle(&mut self, c: usize) {
         let cpu = &self.cpus[c];
         let settled = cpu.phase != Phase::Switching;
-        let mut idle = settled && cpu.curr == NONE && cpu.nr_running == 0 && cpu.wake_list.is_empty();
+        let mut idle =
+            settled && cpu.curr == NONE && cpu.nr_running == 0 && cpu.wake_list.is_empty() && cpu.claims == 0;
         if self.tuning.dsq {
             idle &= !self.dsq.is_claimed(c);
         }

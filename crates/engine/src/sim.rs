@@ -19,12 +19,14 @@ use crate::costs::Costs;
 use crate::dsq::Queues;
 use crate::heap::{EventHeap, NEVER};
 use crate::memory::MemorySystem;
+use crate::pace::Pace;
 use crate::pelt::Pelt;
 use crate::report::{ByDistance, Cause, Mechanism, Report, SimError, WakeCounts};
 use crate::state::{
     Cpu, DomainState, Flips, Gate, LlcState, LoadHistory, NONE, Phase, Pipe, Portions, Run, Stage, Task, ipi,
 };
-use crate::{Observer, Setup};
+use crate::without::Part;
+use crate::{Observer, Setup, rebuild};
 
 /// Weight of a task of nice 0.
 pub(crate) const NICE_0: u64 = 1024;
@@ -55,6 +57,16 @@ pub(crate) struct Tuning {
     pub jiffy: u64,
     /// A running kernel path can be preempted.
     pub preempt: bool,
+    /// Locks of run queues and wait queues are never waited for.
+    pub no_locks: bool,
+    /// A pipe's mutex keeps nobody out.
+    pub open_pipes: bool,
+    /// Wakers enqueue wakees themselves.
+    pub no_wake_list: bool,
+    /// A chosen idle CPU is claimed.
+    pub claims: bool,
+    /// Nobody balances.
+    pub no_balancing: bool,
 }
 
 /// What is counted in the measured stretch.
@@ -68,7 +80,7 @@ pub(crate) struct Counts {
 }
 
 pub(crate) struct Sim<'a, O: Observer> {
-    pub setup: &'a Setup<'a>,
+    pub setup: Setup<'a>,
     pub observer: &'a mut O,
     pub costs: Costs,
     pub tuning: Tuning,
@@ -104,6 +116,8 @@ pub(crate) struct Sim<'a, O: Observer> {
     pub distance: Vec<Distance>,
     pub scratch: Scratch,
     pub memory: MemorySystem,
+    /// How fast each CPU works.
+    pub pace: Pace,
     pub rng: Pcg64Mcg,
     jitter: Vec<f64>,
     pub timers: BinaryHeap<Reverse<(u64, u32)>>,
@@ -111,6 +125,8 @@ pub(crate) struct Sim<'a, O: Observer> {
     pub program_tasks: usize,
     pub alive: usize,
     started: Option<u64>,
+    /// When the domains were rebuilt.
+    pub rebuilt: Option<u64>,
     stopped: Option<Stopped>,
     pub counts: Counts,
     events: u64,
@@ -131,7 +147,7 @@ pub(crate) const FIRST_JIFFY: u64 = 1 << 32;
 const CPUS_PER_BACKGROUND_TASK: usize = 4;
 
 impl<'a, O: Observer> Sim<'a, O> {
-    pub fn new(setup: &'a Setup<'a>, observer: &'a mut O) -> Result<Self, SimError> {
+    pub fn new(setup: &Setup<'a>, observer: &'a mut O) -> Result<Self, SimError> {
         setup.program.validate()?;
         let tree = setup.tree;
         let nr_cpus = tree.nr_cpus;
@@ -150,7 +166,8 @@ impl<'a, O: Observer> Sim<'a, O> {
         if tree.online.iter().any(|cpu| capacity[cpu.index()] != capacity[0]) {
             return Err(not_simulated("a machine whose CPUs differ in capacity"));
         }
-        let costs = Costs::compile(&setup.machine.costs);
+        let without = setup.conditions.without;
+        let costs = Costs::compile(&setup.machine.costs, without);
         let mut rng = Pcg64Mcg::seed_from_u64(setup.seed);
         let online = tree.online.len();
         let scale = 1 + u64::from((online.min(8) as u32).ilog2());
@@ -173,7 +190,13 @@ impl<'a, O: Observer> Sim<'a, O> {
             migration_cost: queue.migration_cost_ns,
             jiffy: 1_000_000_000 / u64::from(setup.machine.config.hz),
             preempt: setup.machine.config.preempt,
+            no_locks: without.has(Part::Locks),
+            open_pipes: without.has(Part::PipeMutex),
+            no_wake_list: without.has(Part::WakeList),
+            claims: without.has(Part::Collisions) && queue.kind != QueueKind::ClusterDsq,
+            no_balancing: without.has(Part::Balancing),
         };
+        rebuild::check(setup, tuning.dsq)?;
         let cpus: Vec<Cpu> = (0..nr_cpus).map(|_| new_cpu(&tuning, &mut rng)).collect();
         let topology = &setup.machine.topology;
         let distance = all_distances(topology, nr_cpus);
@@ -191,13 +214,13 @@ impl<'a, O: Observer> Sim<'a, O> {
             .collect();
         let jitter = jitter_table(costs.jitter);
         let mut sim = Sim {
-            setup,
+            setup: *setup,
             observer,
             costs,
             tuning,
             now: 0,
             acting: 0,
-            heap: EventHeap::new(3 * nr_cpus + 2),
+            heap: EventHeap::new(3 * nr_cpus + 3),
             cpus,
             tasks: Vec::new(),
             dsq: Queues::none(),
@@ -216,13 +239,15 @@ impl<'a, O: Observer> Sim<'a, O> {
             overloaded: false,
             distance,
             scratch: setup.plan.scratch(),
-            memory: MemorySystem::new(setup.machine, tree),
+            memory: MemorySystem::new(setup.machine, tree, without),
+            pace: Pace::new(setup.machine, tree, without),
             rng,
             jitter,
             timers: BinaryHeap::new(),
             program_tasks: setup.program.tasks.len(),
             alive: setup.program.tasks.len(),
             started: None,
+            rebuilt: None,
             stopped: None,
             counts: Counts::default(),
             events: 0,
@@ -230,6 +255,9 @@ impl<'a, O: Observer> Sim<'a, O> {
         };
         sim.counts.wakes.placed = vec![[0; Distance::COUNT]; setup.plan.nr_steps() + 1];
         sim.make_tasks();
+        if !rebuild::says_start(setup) {
+            sim.await_rebuild();
+        }
         Ok(sim)
     }
 
@@ -318,8 +346,10 @@ impl<'a, O: Observer> Sim<'a, O> {
             self.interrupt(self.acting);
         } else if slot == 3 * nr_cpus {
             self.expire_timers();
-        } else {
+        } else if slot == self.sample_slot() {
             self.sample();
+        } else {
+            self.rebuild_domains();
         }
         // Whoever began something new moved its slot into the future; a slot that still shows this time is done.
         if self.heap.time(slot) == time {
@@ -337,6 +367,10 @@ impl<'a, O: Observer> Sim<'a, O> {
 
     fn sample_slot(&self) -> usize {
         3 * self.cpus.len() + 1
+    }
+
+    pub(crate) fn rebuild_slot(&self) -> usize {
+        3 * self.cpus.len() + 2
     }
 
     #[inline]
@@ -394,6 +428,7 @@ impl<'a, O: Observer> Sim<'a, O> {
         cpu.portions.push(Mechanism::SharedData, lines + back);
         cpu.portions.push(Mechanism::Refill, refill);
         self.heap.set(c, self.now + (ns + lines + back + refill).max(1));
+        self.pace_begins(c);
     }
 
     /// The lines of its own queue that a CPU pulls back after another has enqueued there.
@@ -423,6 +458,9 @@ impl<'a, O: Observer> Sim<'a, O> {
     // ---- work events -----------------------------------------------------------------------------------------------------
 
     fn work(&mut self, c: usize) {
+        if self.pace.on && self.falls_behind(c) {
+            return;
+        }
         match self.cpus[c].phase {
             Phase::Running => self.advance(c),
             Phase::Switching => self.finish_switch(c),
@@ -531,6 +569,7 @@ impl<'a, O: Observer> Sim<'a, O> {
         let placed = vec![[0; Distance::COUNT]; self.counts.wakes.placed.len()];
         self.counts = Counts { wakes: WakeCounts { placed, ..WakeCounts::default() }, ..Counts::default() };
         self.started = Some(self.now);
+        self.await_rebuild();
     }
 
     pub(crate) fn stop_measuring(&mut self) {
@@ -576,6 +615,7 @@ impl<'a, O: Observer> Sim<'a, O> {
             wakes: counts.wakes,
             migrations: counts.migrations,
             switches: counts.switches,
+            rebuilt_ns: self.rebuilt.map(|at| at.saturating_sub(start)),
             purity: (counts.purity_samples > 0).then(|| counts.purity_sum / counts.purity_samples as f64),
             finished_ns: self.tasks[..self.program_tasks]
                 .iter()
@@ -606,6 +646,7 @@ fn new_cpu(tuning: &Tuning, rng: &mut Pcg64Mcg) -> Cpu {
         push_to: NONE,
         push_task: NONE,
         push_preferring: false,
+        claims: 0,
         active_balance: false,
         mechanism: Mechanism::Idle,
         portions: Portions::default(),
@@ -631,6 +672,7 @@ fn new_cpu(tuning: &Tuning, rng: &mut Pcg64Mcg) -> Cpu {
         max_idle_balance_cost: tuning.migration_cost,
         next_balance: FIRST_JIFFY,
         tick_stopped: true,
+        counted_idle: true,
         tick_offset: rng.next_u64() % tuning.jiffy,
         load_history: LoadHistory::default(),
         idle_flips: Flips::default(),
@@ -652,6 +694,7 @@ fn new_task(script: u32, affinity: u32, tuning: &Tuning) -> Task {
         stage: Stage::Next,
         then: Stage::Next,
         chosen_idle: false,
+        claimed: NONE,
         wait_lock: NONE,
         sync: false,
         wakes: [None; 4],

@@ -102,6 +102,8 @@ pub struct Cpu {
     pub push_task: u32,
     /// Only a task that prefers the LLC there (7.2).
     pub push_preferring: bool,
+    /// Wakees on their way here (only without collisions).
+    pub claims: u32,
     /// An active balance is under way (`rq->active_balance`).
     pub active_balance: bool,
 
@@ -154,8 +156,10 @@ pub struct Cpu {
     pub max_idle_balance_cost: u64,
     /// When the next periodic balance is due.
     pub next_balance: u64,
-    /// The tick is stopped and the CPU counted idle by its LLC.
+    /// The tick is stopped.
     pub tick_stopped: bool,
+    /// Its LLC counts it idle (`sd->nohz_idle`).
+    pub counted_idle: bool,
     /// Phase of its tick.
     pub tick_offset: u64,
     /// Load of the last ticks (before 5.3).
@@ -309,6 +313,8 @@ pub struct Task {
     pub then: Stage,
     /// The CPU chosen for its present wake-up was idle when it was chosen.
     pub chosen_idle: bool,
+    /// The idle CPU that is claimed for its present wake-up; [`NONE`] for none.
+    pub claimed: u32,
     /// The wait-queue lock that it holds while it wakes; [`NONE`] for none.
     pub wait_lock: u32,
     /// The present wake-up carries the synchronous hint.

@@ -73,6 +73,9 @@ impl<O: Observer> Sim<'_, O> {
 
     /// A wait queue's lock is held over the whole wake-up, placement included: until the end of the present segment at least.
     fn hold_wait_lock(&mut self, c: usize, t: usize) {
+        if self.tuning.no_locks {
+            return;
+        }
         let end = self.heap.time(c);
         if let Some(free_at) = self.wait_locks.get_mut(self.tasks[t].wait_lock as usize) {
             *free_at = end;
@@ -124,6 +127,9 @@ impl<O: Observer> Sim<'_, O> {
 
     /// Whether the wake-up of a task still leaving `cpu` is put on that CPU's list without placement.
     fn queues_on_leaving_cpu(&self, this: usize, cpu: usize) -> bool {
+        if self.tuning.no_wake_list {
+            return false;
+        }
         let rule = self.setup.kernel.wake_queue;
         if rule != WakeQueue::OtherLlc && !self.same_llc(this, cpu) {
             return true;
@@ -138,6 +144,9 @@ impl<O: Observer> Sim<'_, O> {
 
     /// Whether a placed wake-up goes to the chosen CPU's list.
     fn queues_on_chosen_cpu(&self, this: usize, cpu: usize) -> bool {
+        if self.tuning.no_wake_list {
+            return false;
+        }
         match self.setup.kernel.wake_queue {
             WakeQueue::OtherLlc | WakeQueue::OtherLlcOrOnCpuBehindOne | WakeQueue::OtherLlcOrOnCpuEmpty => {
                 !self.same_llc(this, cpu)
@@ -188,7 +197,9 @@ impl<O: Observer> Sim<'_, O> {
                 let (line, longer) = self.pay_queue_of_wakee(c, p, cpu, begin + wait + lines);
                 (lines, wait) = (lines + line, wait + longer);
             }
-            self.cpus[cpu].lock_free_at = begin + wait + lines + self.costs.enqueue;
+            if !self.tuning.no_locks {
+                self.cpus[cpu].lock_free_at = begin + wait + lines + self.costs.enqueue;
+            }
             self.segment(c, ns, Mechanism::WakeUp, lines);
             self.prolong(c, Mechanism::LockSpin, wait);
         }
@@ -279,6 +290,9 @@ impl<O: Observer> Sim<'_, O> {
                     true => self.note_placed(c, p, claimed, &placement),
                     false => self.idle.contains(placement.cpu),
                 };
+                if self.tuning.claims && self.tasks[p].chosen_idle {
+                    self.claim_for(p, cpu);
+                }
                 (cpu, self.costs.scan_time(&placement.examined))
             }
             Err(undecidable) => {
@@ -286,6 +300,22 @@ impl<O: Observer> Sim<'_, O> {
                 self.error = Some(SimError::NotSimulated { kernel, what: undecidable.0 });
                 (prev, 0)
             }
+        }
+    }
+
+    /// Without collisions the CPU chosen for `p` is idle for nobody else until `p` has arrived.
+    fn claim_for(&mut self, p: usize, cpu: usize) {
+        self.tasks[p].claimed = cpu as u32;
+        self.cpus[cpu].claims += 1;
+        self.refresh_idle(cpu);
+    }
+
+    /// The wakee has arrived: what was claimed for it is free again, and busy.
+    fn end_claim(&mut self, p: usize) {
+        let cpu = std::mem::replace(&mut self.tasks[p].claimed, NONE);
+        if cpu != NONE {
+            self.cpus[cpu as usize].claims -= 1;
+            self.refresh_idle(cpu as usize);
         }
     }
 
@@ -337,6 +367,9 @@ impl<O: Observer> Sim<'_, O> {
             return self.enqueue_woken(p, cpu, from);
         }
         self.tasks[p].chosen_idle = false;
+        if self.tuning.claims {
+            self.end_claim(p);
+        }
         if self.tasks[p].cpu as usize != cpu {
             self.move_asleep(p, cpu, Cause::WakeUp);
         }

@@ -100,6 +100,14 @@ pub enum LabError {
         /// Its online CPUs.
         online: String,
     },
+    /// No kernel of the comparison has a cluster level that could be switched.
+    #[error(
+        "none of the kernels {kernels} has a cluster level to switch; compare a policy of 5.16 or later, or of the RFC"
+    )]
+    NoClusterLevel {
+        /// The kernels.
+        kernels: String,
+    },
     /// The pilots cannot tell how much work is needed.
     #[error("policy `{policy}`, load {load}, pilot run: {message}")]
     Pilot {
@@ -140,6 +148,7 @@ impl LabError {
             | LabError::SamePolicy { .. }
             | LabError::Workload(_)
             | LabError::NoNode { .. }
+            | LabError::NoClusterLevel { .. }
             | LabError::Cpus { .. }
             | LabError::NotOnline { .. } => true,
             LabError::Machine(error) => error.is_usage(),
@@ -154,6 +163,7 @@ impl LabError {
             LabError::Machine(_) => "machine",
             LabError::Policy(_) | LabError::Kernel { .. } | LabError::SamePolicy { .. } => "policies",
             LabError::NoNode { .. } => "nodes",
+            LabError::NoClusterLevel { .. } => "cluster",
             LabError::Cpus { .. } | LabError::NotOnline { .. } => "cpus",
             _ => return self,
         };

@@ -8,6 +8,7 @@ use std::fs;
 use std::ops::Range;
 use std::path::Path;
 
+use huddle_engine::Without;
 use huddle_stats::{Better, change_percent, combined};
 use huddle_workload::Workload;
 use include_dir::{Dir, include_dir};
@@ -35,6 +36,8 @@ pub struct Experiment {
     pub fixed_work: bool,
     /// The work that published seconds belong to (loops of hackbench); simulated seconds are converted to it.
     pub published_work: Option<u64>,
+    /// What is other than the machine and the kernels have it.
+    pub conditions: Conditions,
     /// Loads, in the order of the table: groups, copies.
     pub loads: Vec<u32>,
     /// Policies; the first is the baseline.
@@ -47,6 +50,25 @@ pub struct Experiment {
     pub reduced: Reduced,
     /// What was published; `None` for a table of one's own.
     pub published: Option<Published>,
+}
+
+/// What an experiment changes on purpose, for counterfactuals. Nothing by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Conditions {
+    /// Mechanisms left out.
+    pub without: Without,
+    /// The kernels that have a cluster level boot without it.
+    pub cluster_off: bool,
+    /// The cluster level is switched over so long after the measured stretch begins, s.
+    pub switch_cluster: Option<f64>,
+}
+
+impl Conditions {
+    /// The first key whose value makes no sense, and what would be right.
+    fn fault(&self) -> Option<(String, String)> {
+        let at = self.switch_cluster.filter(|at| !(0.0..=MAX_SECONDS).contains(at))?;
+        Some(("switch_cluster".to_owned(), format!("is {at}; must be from 0 to {MAX_SECONDS} seconds")))
+    }
 }
 
 /// CPUs that a benchmark may use, as `numactl` or `taskset` set them; the machine keeps all of its CPUs.
@@ -153,6 +175,10 @@ struct Raw {
     cpus: Option<String>,
     workload: String,
     published_work: Option<u64>,
+    #[serde(default)]
+    without: Vec<String>,
+    cluster: Option<String>,
+    switch_cluster: Option<f64>,
     loads: Vec<u32>,
     policies: Vec<String>,
     runs: u32,
@@ -208,6 +234,16 @@ impl Experiment {
             (None, Some(cpus)) => Affinity::Cpus(cpus),
             (Some(_), Some(_)) => return Err(wrong("cpus", "give `nodes` or `cpus`, not both".to_owned())),
         };
+        let without = Without::parse(raw.without.iter().map(String::as_str));
+        let conditions = Conditions {
+            without: without.map_err(|error| wrong("without", error.to_string()))?,
+            cluster_off: match raw.cluster.as_deref() {
+                None | Some("on") => false,
+                Some("off") => true,
+                Some(other) => return Err(wrong("cluster", format!("is `{other}`; must be on or off"))),
+            },
+            switch_cluster: raw.switch_cluster,
+        };
         let experiment = Experiment {
             name: raw.name,
             title: raw.title,
@@ -216,6 +252,7 @@ impl Experiment {
             fixed_work: states_work(&raw.workload),
             workload,
             published_work: raw.published_work,
+            conditions,
             loads: raw.loads,
             policies: raw.policies,
             runs: raw.runs,
@@ -249,6 +286,7 @@ impl Experiment {
             workload: Workload::parse(workload)?,
             fixed_work: states_work(workload),
             published_work: None,
+            conditions: Conditions::default(),
             loads,
             policies,
             runs: 10,
@@ -313,7 +351,9 @@ impl Experiment {
                 return fault(&format!("{prefix}seconds"), &message);
             }
         }
-        self.published.as_ref().and_then(|published| self.published_fault(published))
+        self.conditions
+            .fault()
+            .or_else(|| self.published.as_ref().and_then(|published| self.published_fault(published)))
     }
 
     fn published_fault(&self, published: &Published) -> Option<(String, String)> {

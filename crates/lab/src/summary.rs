@@ -3,7 +3,7 @@
 //! [`Comparison`] is complete: the text is rendered from it and nothing else, and it serialises as it is. Times are in
 //! seconds or percent of the CPUs' time, changes in percent with positive better; `null` stands where there is no answer.
 
-use huddle_engine::{Cause, Mechanism, Report};
+use huddle_engine::{Cause, Mechanism, Part, Report};
 use huddle_machine::{COST_KEYS, Costs, Distance, Value};
 use huddle_stats::{Better, Spread, Verdict, Welch, change_percent, mean, median, std_percent};
 use huddle_workload::Workload;
@@ -12,7 +12,7 @@ use serde::{Serialize, Serializer};
 
 use crate::bench::Bench;
 use crate::run::LoadRuns;
-use crate::{Experiment, Options};
+use crate::{Conditions, Experiment, Options};
 
 /// Schema of the JSON form.
 pub const SCHEMA: &str = "huddle-compare/1";
@@ -51,6 +51,8 @@ pub struct Comparison {
     pub machine: MachineInfo,
     /// The workload's name.
     pub workload: String,
+    /// What is other than the machine and the kernels have it.
+    pub changed: ChangedInfo,
     /// What a run's `value` is.
     pub metric: MetricInfo,
     /// The policies, baseline first.
@@ -90,6 +92,27 @@ pub struct MachineInfo {
     pub costs: Named<Cost>,
 }
 
+/// What a comparison changed on purpose.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ChangedInfo {
+    /// Mechanisms left out.
+    pub without: Vec<&'static str>,
+    /// The cluster level at boot, where the kernel has it: `on` or `off`.
+    pub cluster: &'static str,
+    /// When it was switched over, s after a run's measured stretch began; `null` for never.
+    pub switch_cluster_s: Option<f64>,
+}
+
+impl ChangedInfo {
+    fn of(conditions: Conditions) -> ChangedInfo {
+        ChangedInfo {
+            without: conditions.without.parts().map(Part::name).collect(),
+            cluster: if conditions.cluster_off { "off" } else { "on" },
+            switch_cluster_s: conditions.switch_cluster,
+        }
+    }
+}
+
 /// A cost figure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
@@ -124,6 +147,8 @@ pub struct PolicyInfo {
     pub title: String,
     /// The kernel it ran on.
     pub kernel: String,
+    /// The kernel has a cluster level that can be switched.
+    pub has_cluster_level: bool,
     /// Its steps in order; a name that occurs again carries its position.
     pub steps: Vec<String>,
     /// How it chooses the target, in words.
@@ -252,6 +277,8 @@ pub struct Run {
     pub simulated_s: f64,
     /// Share of the CPUs' time that was not idle, percent.
     pub utilisation_percent: f64,
+    /// When the sched domains were rebuilt, s after the measured stretch began; `null` when they were not.
+    pub rebuilt_s: Option<f64>,
     /// Mean purity of the groups.
     pub purity: Option<f64>,
     /// `gathered` or `spread`; `null` on one node.
@@ -357,6 +384,7 @@ impl Comparison {
             name: name.clone(),
             title: contender.policy.title.clone(),
             kernel: contender.kernel.name.clone(),
+            has_cluster_level: contender.has_cluster_level,
             steps: step_names(contender.policy.steps.iter().map(|step| step.kind())),
             entry_text: contender.policy.entry.describe(),
             steps_text: contender.policy.steps.iter().map(|step| step.describe()).collect(),
@@ -398,6 +426,7 @@ impl Comparison {
             title: experiment.title.clone(),
             published_source: experiment.published.as_ref().map(|published| published.source.clone()),
             workload: experiment.workload.name().to_owned(),
+            changed: ChangedInfo::of(experiment.conditions),
             metric: metric.info(experiment),
             seed,
             runs: experiment.runs,
@@ -505,6 +534,7 @@ fn run(metric: &Metric, machine: &MachineInfo, load: &LoadRuns, report: &Report,
         measured_s,
         simulated_s: report.simulated_ns as f64 / 1e9,
         utilisation_percent: 100.0 * report.utilisation(),
+        rebuilt_s: report.rebuilt_ns.map(|ns| ns as f64 / 1e9),
         purity: report.purity,
         state: state(report.purity, machine.nodes_used),
         wide_percent: percent(report.wakes.wide, wakeups),
@@ -644,6 +674,7 @@ pub(crate) mod tests {
             workload: Workload::parse("hackbench/threads-pipe").unwrap(),
             fixed_work: false,
             published_work: Some(1000),
+            conditions: Conditions::default(),
             loads: vec![1, 2],
             policies: vec!["linux-5.9".to_owned(), "rfc2-cluster".to_owned()],
             runs: 3,
@@ -678,7 +709,6 @@ pub(crate) mod tests {
             cpu_ns,
             messages: 4000,
             wakes: WakeCounts {
-                requeued: 0,
                 placed: vec![[30, 0, 10, 0, 0, 0, 0], [0, 0, 5, 45, 0, 0, 0]],
                 unplaced: 10,
                 requeued: 0,
@@ -691,6 +721,7 @@ pub(crate) mod tests {
             },
             migrations,
             switches: 123,
+            rebuilt_ns: None,
             purity: Some(0.9),
             finished_ns: vec![measured_ns],
             events: 99_999,
@@ -722,6 +753,7 @@ pub(crate) mod tests {
             name: name.to_owned(),
             title: "A policy".to_owned(),
             kernel: kernel.to_owned(),
+            has_cluster_level: kernel != "5.9",
             steps: vec!["TargetIdle".to_owned(), "ScanLlc".to_owned()],
             entry_text: Vec::new(),
             steps_text: Vec::new(),

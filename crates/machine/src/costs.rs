@@ -35,7 +35,7 @@ macro_rules! cost_keys {
         #[repr(u8)]
         pub enum CostKey { $(#[doc = $doc] $key,)* }
 
-        /// Every figure a machine must state.
+        /// Every figure of a machine; it must state those without a [`CostKeyInfo::default_value`].
         pub const COST_KEYS: &[CostKeyInfo] = &[
             $(CostKeyInfo { key: CostKey::$key, name: $name, unit: $unit, shape: Shape::$shape, doc: $doc },)*
         ];
@@ -57,7 +57,25 @@ pub struct CostKeyInfo {
     pub doc: &'static str,
 }
 
+/// Source of a figure that a machine file does not state and need not.
+const NOT_STATED: &str = "not stated: the default, assumed";
+
 impl CostKeyInfo {
+    /// What a machine that does not state the figure is taken to have, with mark D; `None` where it must.
+    pub fn default_value(&self) -> Option<f64> {
+        match self.key {
+            // Two threads together do a quarter more than one.
+            CostKey::SmtShare => Some(0.625),
+            CostKey::AllCoreClock => Some(1.0),
+            _ => None,
+        }
+    }
+
+    fn default_figure(&self) -> Option<Figure> {
+        let value = Value::Scalar(self.default_value()?);
+        Some(Figure { value, source: NOT_STATED.to_owned(), confidence: Confidence::D })
+    }
+
     /// The most that a figure of its unit can be: a second, a million of anything else. Beyond it simulated time and
     /// sums of costs lose their meaning.
     pub fn most(&self) -> f64 {
@@ -99,6 +117,8 @@ cost_keys! {
     DramLatency, "dram_latency", "ns", Scalar, "Load-to-use latency of local memory, unloaded.";
     ClusterBandwidth, "cluster_bandwidth", "GB/s", Scalar, "Memory bandwidth that one cluster can draw.";
     NodeBandwidth, "node_bandwidth", "GB/s", Scalar, "Memory bandwidth of one node.";
+    SmtShare, "smt_share", "fraction", Scalar, "What a thread gets done while another thread of its core works, by what it gets done alone.";
+    AllCoreClock, "all_core_clock", "fraction", Scalar, "Clock with all cores of a package active, by that with one; 1 where it does not change.";
     Jitter, "jitter", "fraction", Scalar, "Relative standard deviation of each stretch of computing, drawn by the run's seed.";
     NoiseInterval, "noise_interval", "us", Scalar, "Mean time between wake-ups of the machine's background tasks; 0 switches them off.";
     NoiseTime, "noise_time", "us", Scalar, "Mean CPU time of one background wake-up.";
@@ -175,7 +195,8 @@ impl Costs {
         for info in COST_KEYS {
             let &CostKeyInfo { name, unit, shape, doc, .. } = info;
             let most = info.most();
-            let figure = lookup(name).ok_or(CostError::Missing { name, unit, doc })?;
+            let figure = lookup(name).or_else(|| info.default_figure());
+            let figure = figure.ok_or(CostError::Missing { name, unit, doc })?;
             let check = |value: f64| match (0.0..=most).contains(&value) {
                 true => Ok(()),
                 false => Err(CostError::NotANumber { name, unit, value, most }),

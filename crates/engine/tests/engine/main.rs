@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
 
 mod balancing;
+mod counterfactual;
 mod determinism;
 mod dsq;
 mod errors;
