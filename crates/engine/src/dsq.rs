@@ -497,10 +497,12 @@ impl<O: Observer> Sim<'_, O> {
         self.affinities[self.tasks[t].affinity as usize].len() == 1
     }
 
-    /// An idle CPU of the cluster in which the task waits, if there is one, is to come for it.
+    /// An idle CPU of the cluster in which the task waits, if there is one, is to come for it, else one of the LLC.
     fn call_idle(&mut self, t: usize, from: usize) -> bool {
-        let cluster = self.dsq.cluster_of(self.tasks[t].cpu as usize);
-        let Some(cpu) = self.claim_in(cluster, t) else { return false };
+        let cpu = self.tasks[t].cpu as usize;
+        let (cluster, llc) = (self.dsq.cluster_of(cpu), self.dsq.cpus[cpu].llc);
+        let clusters = std::iter::once(cluster).chain(behind(cluster as u32, llc));
+        let Some(cpu) = clusters.filter_map(|cluster| self.claim_in(cluster, t)).next() else { return false };
         self.kick_idle(from, cpu);
         true
     }

@@ -50,7 +50,8 @@ ARRAY(waiting_words, u64);		/* clusters whose queues may hold tasks: a hint for 
 struct cluster_state {
 	u64 clock;
 	u64 filled_at;			/* when a task last joined its queue */
-	u64 unused[6];			/* alone on its cache line */
+	u64 called_at;			/* when an idle CPU of it was last called for one that waits */
+	u64 unused[5];			/* alone on its cache line */
 };
 ARRAY(cluster_states, struct cluster_state);
 
@@ -64,10 +65,11 @@ struct cpu_state {
 	u64 idle_wait;			/* how long a task waits for it to come out of idle, on average; 0: not known */
 	u32 weight;			/* 0: nothing of ours runs */
 	u32 taken_from;			/* the cluster from whose queue its next task was taken */
+	s32 task;			/* which ran last */
 	s32 exec;			/* the task that has just changed its program */
 	bool hog, ran_long, pinned, own_turn, kicked, pushed, sched_idle;
 	u8 vow, wakeups;		/* VOW_…; wake-ups that it has made */
-	u8 unused[3];
+	u8 unused[7];
 	struct counters n;
 };
 ARRAY(cpu_states, struct cpu_state);
@@ -93,6 +95,7 @@ struct {
 
 #define QUEUE		(1 << 30)	/* beside a CPU: it was not claimed */
 #define NOBODY		(-(1LL << 62))	/* beside a lag */
+#define CALL_NS		1000000		/* a CPU that was called has come by then */
 #define CLOCK_ORIGIN	(1ULL << 62)	/* tells virtual times from what parked() makes */
 
 #define insert(p, dsq, slice, flags)		(bpf_ksym_exists(scx_bpf_dsq_insert) ?				\
@@ -154,6 +157,14 @@ static __always_inline void mark(void *map, u32 at, bool set)
 		__sync_fetch_and_or(word, bit);
 	else if (word && !set && *word & bit)
 		__sync_fetch_and_and(word, ~bit);
+}
+
+/* Whether the CPU's task runs on without end. */
+static __always_inline void set_hog(struct cpu_state *c, u32 cpu, bool hog)
+{
+	if (c->hog != hog)
+		mark(&hog_words, cpu, hog);
+	c->hog = hog;
 }
 
 static __noinline u32 distance(u32 from, u32 to)
@@ -253,22 +264,29 @@ __global s64 looked_at(u32 cpu, u32 cluster)
 }
 
 /*
- * A task, its affinity in the scratch, waits in the cluster of this CPU: an idle CPU of it shall come for it; for a woken one, else, the CPU whose task
- * is farthest ahead of it.
+ * A task, its affinity in the scratch, waits in the cluster of this CPU: an idle CPU of it shall come for it, else one of the LLC; for a woken one,
+ * else, the CPU whose task is farthest ahead of it.
  */
 __global int call_cpu(u32 cpu, u32 cluster, s64 lag, bool woken)
 {
 	struct decision d = { .nr_words = (config.nr_cpus + 63) / 64, .left = NO_LIMIT, .s.flags = STEP_CLAIM };
+	struct cluster_state *state = look_up(&cluster_states, cluster);
 	const struct mask *mask = plan_cluster(cluster);
+	const struct cpu_facts *here = plan_facts(cpu);
 	u32 first, end, victim = cpu, i;
 	s64 most = NOBODY, ahead;
 	struct cpu_state *c;
 	s32 idle;
 
-	if (!mask)
+	if (!mask || !here || !state)
 		return 0;
 	d.mask = *mask;
 	idle = search(&d, cpu);
+	if (idle >= 0)
+		state->called_at = now_ns();
+	d.mask = here->sets[SET_LLC];
+	if (idle < 0)
+		idle = search(&d, cpu);
 	if (idle >= 0)
 		return scx_bpf_kick_cpu(idle, KICK_IDLE), 0;
 	first = mask->first * 64;
@@ -299,7 +317,7 @@ __global s32 idler_cpu(u32 cpu, bool hogs_only)
 		return -1;
 	d.s.flags = STEP_CLAIM | (hogs_only ? STEP_HOGS : 0);
 	d.mask = *own;
-	mine = (u32)count_cpus(&d) + hogs_only;	/* this one has just stopped to be seen as such */
+	mine = count_cpus(&d);
 	other = mine < 2 ? NULL : plan_cluster(idlest(&d, SET_LLC));
 	if (!other || other == own)
 		return -1;
@@ -439,8 +457,11 @@ static __noinline bool move_away(struct task_struct *p, struct cpu_state *c, u32
 	other = cpu_state(to);
 	/* Seen there at once, or others would follow. */
 	if (other && !exec) {
-		other->hog = true;
+		other->task = p->pid;
+		other->since = c->since;
+		other->hog = other->ran_long = true;
 		mark(&hog_words, to, true);
+		set_hog(c, cpu, false);
 	}
 	*(exec ? &c->n.exec_moved : &c->n.balanced) += 1;
 	insert(p, DSQ_LOCAL_ON | to, config.slice_ns, 0);
@@ -505,7 +526,9 @@ void BPF_PROG(huddle_enqueue, struct task_struct *p, u64 flags)
 /* Takes a waiting task of another cluster within a run, nearest number first; at least `least` must wait. */
 static __noinline bool take_from(struct cpu_state *c, u32 own, u32 from, u32 len, s32 least)
 {
+	u64 now = now_ns();
 	bool taken = false;
+	s32 waiting;
 	u32 i;
 
 	bpf_for(i, 0, len) {
@@ -515,13 +538,17 @@ static __noinline bool take_from(struct cpu_state *c, u32 own, u32 from, u32 len
 
 		if (!other || !word || !has(*word, at) || at == own)
 			continue;
-		if (scx_bpf_dsq_nr_queued(at) >= least && move_to_local(at)) {
+		waiting = scx_bpf_dsq_nr_queued(at);
+		/* For the only one a CPU of its own cluster is on the way. */
+		if (waiting == 1 && now - other->called_at < CALL_NS)
+			continue;
+		if (waiting >= least && move_to_local(at)) {
 			c->taken_from = at;
 			taken = true;
 			break;
 		}
 		/* The task that the mark was set for joins within the call that set it: in less than a second. */
-		if (!scx_bpf_dsq_nr_queued(at) && now_ns() - other->filled_at > 1000000000)
+		if (!waiting && now - other->filled_at > 1000000000)
 			mark(&waiting_words, at, false);
 	}
 	return taken;
@@ -563,15 +590,16 @@ void BPF_PROG(huddle_dispatch, s32 cpu, struct task_struct *prev)
 	bool goes_on = prev && prev->scx.flags & TASK_QUEUED;
 	u64 now;
 
-	if (!here || !c || take(cpu, c, here, goes_on) || !goes_on)
+	if (!here || !c || take(cpu, c, here, goes_on))
 		return;
+	if (!goes_on) {
+		set_hog(c, cpu, false);
+		return;
+	}
 	c->kicked = false;
 	now = now_ns();
 	charge(c, now);
-	if (!c->hog && now - c->since > config.hog_ns) {
-		c->hog = true;
-		mark(&hog_words, cpu, true);
-	}
+	set_hog(c, cpu, now - c->since > config.hog_ns);
 	/* Without a slice it comes back through enqueue, which may move it. */
 	if (prev->nr_cpus_allowed == 1 || (c->exec != prev->pid && !c->hog))
 		set_slice(prev, config.slice_ns);
@@ -595,8 +623,13 @@ void BPF_PROG(huddle_running, struct task_struct *p)
 	if (lag > 0)
 		own->clock += lag;
 	c->lag = lag > 0 ? 0 : lag;
-	c->started = c->since = now;
+	c->started = now;
 	c->weight = p->scx.weight;
+	if (!c->ran_long || c->task != p->pid) {
+		c->since = now;
+		set_hog(c, cpu, false);
+	}
+	c->task = p->pid;
 	c->kicked = false;
 	if (sched_idle != c->sched_idle)
 		mark(&sched_idle_words, cpu, sched_idle);
@@ -621,9 +654,8 @@ void BPF_PROG(huddle_stopping, struct task_struct *p, bool runnable)
 	charge(c, now);
 	c->weight = 0;
 	c->ran_long = runnable && now - c->since > config.hog_ns;
-	if (c->hog)
-		mark(&hog_words, cpu, false);
-	c->hog = false;
+	if (!c->ran_long)
+		set_hog(c, cpu, false);
 	task = c->vow ? task_state(p) : NULL;
 	if (task)
 		average(&task->sync_ns, c->vow == VOW_GIVEN && !runnable ? now - c->vowed_at : BROKEN_NS);

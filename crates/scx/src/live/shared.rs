@@ -125,8 +125,8 @@ fn words_mut(counters: &mut Counters) -> &mut [u64] {
 #[repr(C)]
 pub struct CpuState {
     times: [u64; 6],
-    words: [u32; 3],
-    flags: [u8; 12],
+    words: [u32; 4],
+    flags: [u8; 16],
     /// What this CPU counted.
     pub counters: Counters,
 }
