@@ -83,6 +83,8 @@ struct CpuQueues {
     node: Clusters,
     /// Tasks that it runs next, in order of arrival.
     local: VecDeque<u32>,
+    /// What the last rotating choice made here fell on.
+    rotated: u32,
     /// Waiting tasks that are bound to it as (virtual time, task), greatest first.
     bound: Vec<(u64, u32)>,
     /// The last task taken was one of those.
@@ -165,6 +167,7 @@ impl Queues {
                 llc: sets.llc_clusters,
                 node: sets.node_clusters,
                 local: VecDeque::new(),
+                rotated: 0,
                 bound: Vec::new(),
                 bound_turn: false,
                 kept: NONE,
@@ -228,6 +231,20 @@ impl Queues {
     /// Threads of wholly idle cores, by word.
     pub(crate) fn idle_core_word(&self, word: usize) -> u64 {
         self.idle_cores.words()[word]
+    }
+
+    /// Tasks that wait in the CPU's local queue.
+    pub(crate) fn nr_local(&self, c: usize) -> u32 {
+        self.cpus[c].local.len() as u32
+    }
+
+    /// What the last rotating choice made on CPU `c` fell on.
+    pub(crate) fn last_rotated(&self, c: usize) -> CpuId {
+        CpuId(self.cpus[c].rotated)
+    }
+
+    pub(crate) fn set_last_rotated(&mut self, c: usize, cpu: CpuId) {
+        self.cpus[c].rotated = cpu.0;
     }
 
     /// Takes an idle CPU out of everybody's sight (`scx_idle_test_and_clear_cpu`). False when it is not idle.
@@ -424,7 +441,7 @@ impl<O: Observer> Sim<'_, O> {
         }
         let account = &mut self.dsq.accounts[p];
         account.placed = true;
-        account.goes_local = claimed || matches!(step, Some(Step::SyncStack { .. }));
+        account.goes_local = claimed || matches!(step, Some(Step::SyncStack { .. } | Step::SyncWaker));
         claimed
     }
 

@@ -469,6 +469,20 @@ impl View for EngineView<'_> {
         Some(won)
     }
 
+    fn nr_local(&self, cpu: CpuId) -> Option<u32> {
+        Some(self.queues.as_ref()?.nr_local(cpu.index()))
+    }
+
+    fn last_rotated(&self, this: CpuId) -> Option<CpuId> {
+        Some(self.queues.as_ref()?.last_rotated(this.index()))
+    }
+
+    fn set_last_rotated(&mut self, this: CpuId, cpu: CpuId) {
+        if let Some(queues) = self.queues.as_mut() {
+            queues.set_last_rotated(this.index(), cpu);
+        }
+    }
+
     fn waker_keeps_sync(&self) -> Option<bool> {
         self.queues.as_ref().map(|_| self.keeps_sync)
     }

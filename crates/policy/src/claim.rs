@@ -63,7 +63,7 @@ impl<V: View, T: Tracer> Decision<'_, V, T> {
 
     /// Claims the first idle CPU of a set, in scan order from behind the target (of prev's cluster: from behind prev). A choice that
     /// rotates looks at prev's sets, from behind what this CPU's last one fell on (`cpumask_any_and_distribute`), and not in sets that
-    /// say nothing there.
+    /// say nothing there. DEVIATION: sched_ext's own gives up only when no CPU is left (docs/model.md 3.7).
     pub(crate) fn claim_any(
         &mut self,
         within: Within,
@@ -146,7 +146,8 @@ impl<V: View, T: Tracer> Decision<'_, V, T> {
         Ok(Flow::Continue)
     }
 
-    /// Claims prev in a sync wake-up by a waker under the same LLC (`scx_select_cpu_dfl`, 6.13 on).
+    /// Claims prev in a sync wake-up by a waker under the same LLC (`scx_select_cpu_dfl`, 6.13 on). DEVIATION: the kernel does so for a
+    /// waker that exits, too (docs/model.md 3.7).
     pub(crate) fn sync_claim_prev(&mut self) -> Result<Flow, Undecidable> {
         if !self.sync {
             return Ok(self.skip("no sync wake-up"));

@@ -384,7 +384,7 @@ fn wake_wide(waker_flips: u32, wakee_flips: u32, factor: u32) -> bool {
     slave >= factor && u64::from(master) >= u64::from(slave) * u64::from(factor)
 }
 
-/// `wake_affine_weight`, in the kernel's signed 64-bit arithmetic.
+/// `wake_affine_weight`, in the kernel's signed 64-bit arithmetic. DEVIATION: 4.17 compares `target_load`, docs/model.md 3.7.
 fn wake_affine_weight<V: View>(
     view: &V,
     this: CpuId,

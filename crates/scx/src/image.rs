@@ -333,7 +333,7 @@ impl PlanImage {
     ///
     /// # Errors
     /// More than [`MAX_STEPS`] steps, and what the interpreter in C does not have: searches for idle cores and budgets of kernels before
-    /// 6.0, the proposals of 2018, and on a machine of different capacities every step that reads them.
+    /// 6.0, the proposals of 2018, sched_ext's own choice, and on a machine of different capacities every step that reads them.
     pub fn new(plan: &Plan) -> Result<PlanImage, ImageError> {
         let entry = plan.entry();
         let load = entry.anchor == EntryAnchor::Load;
