@@ -95,7 +95,11 @@ impl<O: Observer> Sim<'_, O> {
                 );
                 let atomic = matches!(
                     self.tasks[self.cpus[c].curr as usize].stage,
-                    Stage::WakeSelect(_) | Stage::WakeEnqueue(..) | Stage::WakeIpi(..) | Stage::WakeNext
+                    Stage::SocketHold
+                        | Stage::WakeSelect(_)
+                        | Stage::WakeEnqueue(..)
+                        | Stage::WakeIpi(..)
+                        | Stage::WakeNext
                 );
                 if user || (self.tuning.preempt && !atomic) {
                     self.preempt(c);

@@ -15,7 +15,9 @@ mod queue;
 mod report;
 mod sched;
 mod script;
+mod semaphore;
 mod sim;
+mod socket;
 mod state;
 #[cfg(test)]
 mod testing;

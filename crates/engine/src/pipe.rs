@@ -4,6 +4,7 @@
 use huddle_domains::PipeWriterWake;
 
 use crate::Observer;
+use crate::costs::PAYLOAD_UNIT;
 use crate::report::Mechanism;
 use crate::sim::Sim;
 use crate::state::{NONE, Phase, Run, Stage, Wake};
@@ -14,7 +15,7 @@ impl<O: Observer> Sim<'_, O> {
     #[inline]
     pub(crate) fn pipe_ready(&self, t: usize) -> bool {
         let task = &self.tasks[t];
-        let pipe = &self.pipes[task.channel as usize];
+        let pipe = &self.channels[task.channel as usize];
         if task.writes { pipe.can_write(task.woken) } else { pipe.len > 0 }
     }
 
@@ -25,7 +26,7 @@ impl<O: Observer> Sim<'_, O> {
             // A waker holds the queue's lock; whether to sleep is looked at again after that.
             return self.segment(c, held, Mechanism::LockSpin, 0);
         }
-        let pipe = &mut self.pipes[channel];
+        let pipe = &mut self.channels[channel];
         let waiters = if writes { &mut pipe.writers } else { &mut pipe.readers };
         waiters.push_back(t as u32);
         self.block(c, Stage::PipeWoken, Run::Sleeping);
@@ -36,7 +37,7 @@ impl<O: Observer> Sim<'_, O> {
         let channel = self.tasks[t].channel as usize;
         let stage = self.tasks[t].stage;
         let first = stage == Stage::PipeAcquireFirst;
-        let mutex = &mut self.pipes[channel].mutex;
+        let mutex = &mut self.channels[channel].mutex;
         if mutex.owner == t as u32 {
             return self.begin_hold(c, t, 0);
         }
@@ -51,7 +52,7 @@ impl<O: Observer> Sim<'_, O> {
         let owner = mutex.owner as usize;
         let spin =
             stage != Stage::PipeAcquireSlow && !self.cpus[c].need_resched && self.tasks[owner].run == Run::Running;
-        let mutex = &mut self.pipes[channel].mutex;
+        let mutex = &mut self.channels[channel].mutex;
         if first {
             mutex.handoff = true;
         }
@@ -79,15 +80,23 @@ impl<O: Observer> Sim<'_, O> {
     pub(crate) fn begin_hold(&mut self, c: usize, t: usize, lines: u64) {
         let (channel, writes) = (self.tasks[t].channel as usize, self.tasks[t].writes);
         let ready = self.pipe_ready(t);
-        let pipe = &mut self.pipes[channel];
+        let pipe = &mut self.channels[channel];
         let last = std::mem::replace(&mut pipe.last_cpu, c as u32);
         let edge = if writes { pipe.len == 0 } else { pipe.ring_full() };
-        let transfer = if last == NONE { 0 } else { self.costs.pipe_lines[self.dist(c, last as usize)] };
+        let (copy, payload) = (u64::from(pipe.copy), u64::from(pipe.payload));
+        let (mut transfer, mut line) = (0, 0);
+        if last != NONE {
+            let distance = self.dist(c, last as usize);
+            (transfer, line) = (self.costs.pipe_lines[distance], self.costs.line[distance]);
+        }
         let ns = match (ready, writes) {
             (false, _) => self.costs.probe,
-            (true, true) => self.costs.write_locked,
-            (true, false) => self.costs.read_locked,
+            (true, true) => self.costs.write_locked + copy,
+            (true, false) => self.costs.read_locked + copy,
         };
+        if ready {
+            transfer += line * payload / PAYLOAD_UNIT;
+        }
         self.tasks[t].edge = edge;
         self.tasks[t].stage = Stage::PipeHold;
         let ns = self.jittered(ns);
@@ -103,7 +112,7 @@ impl<O: Observer> Sim<'_, O> {
             (task.channel as usize, task.writes, task.edge, task.woken)
         };
         let ready = self.pipe_ready(t);
-        let pipe = &mut self.pipes[channel];
+        let pipe = &mut self.channels[channel];
         let (mut reader, mut writer) = (false, false);
         if writes {
             if ready {
@@ -135,7 +144,7 @@ impl<O: Observer> Sim<'_, O> {
 
     /// `mutex_unlock` by the task on `c`: hands over if asked to, lets the first spinner have it, and tells whom to wake.
     pub(crate) fn release(&mut self, c: usize, channel: usize) -> Option<Wake> {
-        let mutex = &mut self.pipes[channel].mutex;
+        let mutex = &mut self.channels[channel].mutex;
         mutex.owner = NONE;
         let first = mutex.sleepers.front().copied();
         if let Some(first) = first.filter(|_| mutex.handoff) {
@@ -175,7 +184,7 @@ impl<O: Observer> Sim<'_, O> {
     }
 
     pub(crate) fn leave_spinners(&mut self, t: usize) {
-        let mutex = &mut self.pipes[self.tasks[t].channel as usize].mutex;
+        let mutex = &mut self.channels[self.tasks[t].channel as usize].mutex;
         mutex.spinners.retain(|&spinner| spinner != t as u32);
         let first = mutex.sleepers.contains(&(t as u32));
         self.tasks[t].stage = if first { Stage::PipeAcquireFirst } else { Stage::PipeAcquireSlow };
@@ -183,12 +192,12 @@ impl<O: Observer> Sim<'_, O> {
 
     /// The owner has left its CPU: its spinners queue up and sleep.
     pub(crate) fn spinners_to_sleep(&mut self, channel: usize) {
-        while let Some(&t) = self.pipes[channel].mutex.spinners.front() {
+        while let Some(&t) = self.channels[channel].mutex.spinners.front() {
             let c = self.tasks[t as usize].cpu as usize;
             self.charge(c);
             self.leave_spinners(t as usize);
             if self.tasks[t as usize].stage == Stage::PipeAcquireSlow {
-                self.pipes[channel].mutex.sleepers.push_back(t);
+                self.channels[channel].mutex.sleepers.push_back(t);
             }
             self.block(c, Stage::PipeAcquireFirst, Run::Sleeping);
         }
@@ -217,12 +226,12 @@ mod tests {
                         (c, Stage::PipeAcquireFirst, Run::Running);
                     (sim.cpus[c as usize].curr, sim.cpus[c as usize].phase) = (t as u32, Phase::Spinning);
                 }
-                let mutex = &mut sim.pipes[0].mutex;
+                let mutex = &mut sim.channels[0].mutex;
                 (mutex.owner, mutex.handoff) = (3, true);
                 mutex.sleepers.extend([1, 2]);
                 mutex.spinners.extend([2, 1]);
                 assert_eq!(sim.release(8, 0), None);
-                let mutex = &sim.pipes[0].mutex;
+                let mutex = &sim.channels[0].mutex;
                 assert_eq!((mutex.owner, sim.cpus[7].phase, sim.tasks[1].stage), (1, Phase::Running, Stage::PipeHold));
                 assert_eq!((&mutex.spinners, &mutex.sleepers), (&[2].into(), &[2].into()));
             },

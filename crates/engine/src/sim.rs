@@ -20,7 +20,7 @@ use crate::heap::{EventHeap, NEVER};
 use crate::memory::MemorySystem;
 use crate::pelt::Pelt;
 use crate::report::{ByDistance, Cause, Mechanism, Report, SimError, WakeCounts};
-use crate::state::{Cpu, DomainState, Flips, Gate, LlcState, NONE, Phase, Pipe, Portions, Run, Stage, Task, ipi};
+use crate::state::{Channel, Cpu, DomainState, Flips, Gate, LlcState, NONE, Phase, Portions, Run, Stage, Task, ipi};
 use crate::{Observer, Setup};
 
 /// Weight of a task of nice 0.
@@ -52,6 +52,8 @@ pub(crate) struct Counts {
     pub switches: u64,
     purity_sum: f64,
     purity_samples: u64,
+    clusters_sum: u64,
+    cluster_samples: u64,
 }
 
 pub(crate) struct Sim<'a, O: Observer> {
@@ -67,9 +69,9 @@ pub(crate) struct Sim<'a, O: Observer> {
     pub tasks: Vec<Task>,
     /// The scheduler's own queues, where it replaces the fair class.
     pub dsq: Queues,
-    pub pipes: Vec<Pipe>,
+    pub channels: Vec<Channel>,
     pub gates: Vec<Gate>,
-    /// When each wait queue's lock is free again: readers and writers of each pipe.
+    /// When each wait queue's lock is free again: readers and writers of each channel.
     pub wait_locks: Vec<u64>,
     /// Idle CPUs as placement sees them.
     pub idle: CpuSet,
@@ -165,6 +167,7 @@ impl<'a, O: Observer> Sim<'a, O> {
             })
             .collect();
         let jitter = jitter_table(costs.jitter);
+        let channels = setup.program.channels.iter().map(|&spec| Channel::new(spec, &costs)).collect();
         let mut sim = Sim {
             setup,
             observer,
@@ -176,7 +179,7 @@ impl<'a, O: Observer> Sim<'a, O> {
             cpus,
             tasks: Vec::new(),
             dsq: Queues::none(),
-            pipes: setup.program.channels.iter().map(|&spec| Pipe::new(spec)).collect(),
+            channels,
             wait_locks: vec![0; 2 * setup.program.channels.len()],
             gates: vec![Gate::default(); setup.program.gates as usize],
             idle: tree.online.clone(),
@@ -238,6 +241,7 @@ impl<'a, O: Observer> Sim<'a, O> {
         let start = self.affinities[affinity].iter().nth(nth);
         if let Some(cpu) = start {
             let main = &mut self.tasks[0];
+            main.mm = 0;
             main.cpu = cpu.0;
             main.recent = cpu.0;
             main.run = Run::Waking;
@@ -461,6 +465,7 @@ impl<'a, O: Observer> Sim<'a, O> {
         if self.started.is_none() || self.stopped.is_some() {
             return;
         }
+        self.sample_clusters();
         let nodes = &self.setup.tree.node_of;
         let nr_nodes = nodes.iter().max().map_or(1, |&node| node as usize + 1);
         let groups =
@@ -479,6 +484,19 @@ impl<'a, O: Observer> Sim<'a, O> {
                 self.counts.purity_samples += 1;
             }
         }
+    }
+
+    /// Counts the clusters on which a task of the program runs.
+    fn sample_clusters(&mut self) {
+        let cluster = &self.setup.machine.topology.cluster;
+        let mut used = vec![false; cluster.sets().len()];
+        for (c, cpu) in self.cpus.iter().enumerate() {
+            if (cpu.curr as usize) < self.program_tasks {
+                used[cluster.index_of(CpuId::from(c)) as usize] = true;
+            }
+        }
+        self.counts.clusters_sum += used.iter().filter(|&&used| used).count() as u64;
+        self.counts.cluster_samples += 1;
     }
 
     // ---- measuring -------------------------------------------------------------------------------------------------------
@@ -526,7 +544,8 @@ impl<'a, O: Observer> Sim<'a, O> {
             let wanted = u64::from(cpus) * measured_ns;
             return Err(SimError::Conservation(format!("{accounted} ns of CPU time accounted, {wanted} ns passed")));
         }
-        let (sent, received) = self.pipes.iter().fold((0, 0), |sum, pipe| (sum.0 + pipe.sent, sum.1 + pipe.received));
+        let (sent, received) =
+            self.channels.iter().fold((0, 0), |sum, channel| (sum.0 + channel.sent, sum.1 + channel.received));
         if sent != received || sent != self.setup.program.messages() {
             return Err(SimError::Conservation(format!("{sent} messages sent, {received} received")));
         }
@@ -541,6 +560,8 @@ impl<'a, O: Observer> Sim<'a, O> {
             migrations: counts.migrations,
             switches: counts.switches,
             purity: (counts.purity_samples > 0).then(|| counts.purity_sum / counts.purity_samples as f64),
+            clusters_used: (counts.cluster_samples > 0)
+                .then(|| counts.clusters_sum as f64 / counts.cluster_samples as f64),
             finished_ns: self.tasks[..self.program_tasks]
                 .iter()
                 .map(|task| task.finished.saturating_sub(start))
@@ -583,6 +604,7 @@ fn new_cpu(tuning: &Tuning, rng: &mut Pcg64Mcg) -> Cpu {
         pelt: Pelt::starting_at(0),
         util_est: 0,
         lock_free_at: 0,
+        mm: 0,
         dirtied_by: NONE,
         wake_list: Vec::new(),
         idle_stamp: 1,
@@ -622,6 +644,9 @@ fn new_task(script: u32, affinity: u32) -> Task {
         edge: false,
         woken: false,
         joiner: NONE,
+        parent: NONE,
+        exited_children: 0,
+        mm: NONE,
         memory_left: 0.0,
         memory_cost: 0.0,
         cache_cpu: NONE,

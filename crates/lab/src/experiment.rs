@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use huddle_stats::{Better, change_percent, combined};
-use huddle_workload::Workload;
+use huddle_workload::{WORK_KEYS, Workload};
 use include_dir::{Dir, include_dir};
 use serde::Deserialize;
 
@@ -35,7 +35,7 @@ pub struct Experiment {
     pub fixed_work: bool,
     /// The work that published seconds belong to (loops of hackbench); simulated seconds are converted to it.
     pub published_work: Option<u64>,
-    /// Loads, in the order of the table: groups, copies.
+    /// Loads, in the order of the table: groups, copies, hogs, pairs.
     pub loads: Vec<u32>,
     /// Policies; the first is the baseline.
     pub policies: Vec<String>,
@@ -414,7 +414,7 @@ fn without_work(workload: &str) -> String {
 /// Whether `key=value` is a workload's length.
 fn is_work(parameter: &str) -> bool {
     let key = parameter.split('=').next().unwrap_or_default().trim();
-    key == "loops" || key == "minstr"
+    WORK_KEYS.contains(&key)
 }
 
 fn repeated<T: Ord>(values: &[T]) -> Option<&T> {
