@@ -41,10 +41,12 @@ impl<O: Observer> Sim<'_, O> {
         let last = std::mem::replace(&mut self.channels[channel].last_cpu, c as u32);
         let locked = if writes { self.costs.socket_write_locked } else { self.costs.socket_read_locked };
         let locked = self.jittered(locked);
-        let (mut lock_lines, mut lines) = (0, 0);
-        if last != NONE {
-            let distance = self.dist(c, last as usize);
-            lock_lines = self.costs.socket_lock_lines[distance];
+        let lock_lines = if last == NONE { 0 } else { self.costs.socket_lock_lines[self.dist(c, last as usize)] };
+        // What is read comes from the CPU that wrote it; what is written to has been used by whoever was there last.
+        let from = if writes { Some(last) } else { self.channels[channel].sources.front().copied() };
+        let mut lines = 0;
+        if let Some(from) = from.filter(|&from| from != NONE) {
+            let distance = self.dist(c, from as usize);
             lines = self.costs.socket_lines[distance]
                 + self.costs.line[distance] * u64::from(self.channels[channel].payload) / PAYLOAD_UNIT;
         }
@@ -66,8 +68,7 @@ impl<O: Observer> Sim<'_, O> {
         let (channel, writes) = (self.tasks[t].channel, self.tasks[t].writes);
         let socket = &mut self.channels[channel as usize];
         let sleepers = if writes {
-            socket.len += 1;
-            socket.sent += 1;
+            socket.put_on_socket(c as u32);
             socket.readers.len()
         } else if socket.len == 0 {
             self.tasks[t].stage = Stage::SocketWait;

@@ -414,6 +414,8 @@ pub struct Channel {
     pub charge: u32,
     /// What a socket is charged with, bytes.
     pub charged: u32,
+    /// The CPU that wrote each message in a socket, in order.
+    pub sources: VecDeque<u32>,
     /// Messages in each slot of a pipe.
     pub slots: [u16; PIPE_SLOTS as usize],
     /// First used slot.
@@ -451,6 +453,7 @@ impl Channel {
             lock_free_at: 0,
             charge: spec.charge(),
             charged: SOCKET_BASE,
+            sources: VecDeque::new(),
             mutex: Mutex { owner: NONE, spinners: VecDeque::new(), sleepers: VecDeque::new(), handoff: false },
             slots: [0; PIPE_SLOTS as usize],
             tail: 0,
@@ -471,10 +474,19 @@ impl Channel {
         self.charged < SOCKET_LIMIT
     }
 
+    /// A message is put on a socket by a CPU.
+    #[inline]
+    pub fn put_on_socket(&mut self, c: u32) {
+        self.sources.push_back(c);
+        self.len += 1;
+        self.sent += 1;
+    }
+
     /// A message is taken off a socket and its charge lifted. True when that lets sleeping writers wake (`sock_wfree`: the last byte
     /// of the charge is lifted after the test).
     #[inline]
     pub fn take_from_socket(&mut self) -> bool {
+        self.sources.pop_front();
         self.len -= 1;
         self.received += 1;
         self.charged -= self.charge;

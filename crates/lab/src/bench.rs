@@ -21,11 +21,11 @@ pub(crate) struct Bench {
     pub contenders: Vec<Contender>,
 }
 
-/// A policy with the kernel that it was published with, compiled for the machine.
+/// A policy with its kernel, compiled for the machine.
 pub(crate) struct Contender {
     /// The policy.
     pub policy: Policy,
-    /// Its kernel.
+    /// The kernel that it was published with, or what an override makes of it.
     pub kernel: Kernel,
     tree: DomainTree,
     plan: Plan,
@@ -43,6 +43,10 @@ impl Bench {
             let policy = Policy::load(name)?;
             let kernel = Kernel::load(&policy.kernel)
                 .map_err(|source| LabError::Kernel { policy: policy.name.clone(), source })?;
+            let kernel = match &experiment.overrides {
+                Some(overrides) => overrides.apply(kernel),
+                None => kernel,
+            };
             let tree = build(&machine.topology, &kernel);
             let plan = policy.compile(&tree, &machine.topology);
             Ok(Contender { policy, kernel, tree, plan })

@@ -11,6 +11,7 @@
 mod bench;
 mod error;
 mod experiment;
+mod overrides;
 mod render;
 mod run;
 mod summary;
@@ -21,6 +22,7 @@ pub use experiment::{
     StatedUtilisation,
 };
 pub use huddle_stats::Spread;
+pub use overrides::Override;
 pub use render::render;
 pub use run::Progress;
 pub use summary::{

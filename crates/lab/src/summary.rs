@@ -55,6 +55,9 @@ pub struct Comparison {
     pub metric: MetricInfo,
     /// The policies, baseline first.
     pub policies: Vec<PolicyInfo>,
+    /// Kernel records by the part of every policy's kernel that they replace; `null` when each policy ran on its own kernel.
+    #[serde(rename = "override")]
+    pub overrides: Option<Named<String>>,
     /// Seed from which the runs' seeds are drawn.
     pub seed: u64,
     /// Runs of a cell.
@@ -420,6 +423,7 @@ impl Comparison {
             experiment: experiment.name.clone(),
             title: experiment.title.clone(),
             published_source: experiment.published.as_ref().map(|published| published.source.clone()),
+            overrides: experiment.overrides.as_ref().map(|overrides| overrides.named()),
             workload: experiment.workload.name().to_owned(),
             metric: metric.info(experiment),
             seed,
@@ -670,6 +674,7 @@ pub(crate) mod tests {
             published_work: Some(1000),
             loads: vec![1, 2],
             policies: vec!["linux-5.9".to_owned(), "rfc2-cluster".to_owned()],
+            overrides: None,
             runs: 3,
             seconds: 0.01,
             reduced: Reduced { runs: 1, seconds: 0.01 },
@@ -799,6 +804,23 @@ pub(crate) mod tests {
         let metric = Metric::of(&experiment);
         // 6 copies of 2000 million instructions in 4 s.
         assert_eq!((metric.value(&report(4_000_000_000), 2000, 6), metric.better()), (3.0, Better::Higher));
+    }
+
+    #[test]
+    fn pairs_are_judged_by_round_trips_and_hogs_by_the_clusters_that_they_use() {
+        let metric = |workload: &str| {
+            let experiment = Experiment {
+                workload: Workload::parse(workload).unwrap(),
+                published_work: None,
+                published: None,
+                ..small()
+            };
+            Metric::of(&experiment)
+        };
+        // 6 pairs of 2000 rounds in 4 s; the report's 3.5 clusters.
+        let (pairs, hogs) = (metric("pingpong/pairs"), metric("hogs/forked"));
+        assert_eq!((pairs.value(&report(4_000_000_000), 2000, 6), pairs.better()), (3000.0, Better::Higher));
+        assert_eq!((hogs.value(&report(4_000_000_000), 2000, 6), hogs.better()), (3.5, Better::Higher));
     }
 
     #[test]

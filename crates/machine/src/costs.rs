@@ -80,7 +80,7 @@ cost_keys! {
     SocketRead, "socket_read", "ns", Scalar, "CPU time of one read of 100 bytes from a Unix stream socket, user loop and system call included, transfers excluded.";
     SocketLocked, "socket_locked", "fraction", Scalar, "Share of a socket operation spent under the queue's spinlock.";
     SocketLockLines, "socket_lock_lines", "lines", Scalar, "Lines that a socket operation pulls under the queue's spinlock from the CPU that used the socket last.";
-    SocketLines, "socket_lines", "lines", Scalar, "Lines that a socket operation pulls outside that lock from the CPU that used the socket last.";
+    SocketLines, "socket_lines", "lines", Scalar, "Lines that a socket operation pulls outside that lock: a read from the CPU that wrote the message, a write from the CPU that used the socket last.";
     CopyByte, "copy_byte", "ns", Scalar, "Copying each byte of a message beyond 100 into the kernel, or out of it.";
     PayloadOverlap, "payload_overlap", "fraction", Scalar, "Share of a line's stall that each line of a message beyond 128 bytes costs, fetched ahead as they are.";
     Syscall, "syscall", "ns", Scalar, "Any other system call (poll, futex), transfers excluded.";
