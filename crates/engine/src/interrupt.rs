@@ -99,7 +99,8 @@ impl<O: Observer> Sim<'_, O> {
                 );
                 let atomic = matches!(
                     self.tasks[self.cpus[c].curr as usize].stage,
-                    Stage::WakeSelect(_)
+                    Stage::SocketHold
+                        | Stage::WakeSelect(_)
                         | Stage::WakeEnqueue(..)
                         | Stage::WakeIpi(..)
                         | Stage::WakeRequeue(_)

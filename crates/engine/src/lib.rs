@@ -19,7 +19,9 @@ mod rebuild;
 mod report;
 mod sched;
 mod script;
+mod semaphore;
 mod sim;
+mod socket;
 mod state;
 #[cfg(test)]
 mod testing;

@@ -10,7 +10,7 @@ use huddle_machine::{CostKey, CpuId, Machine};
 
 use crate::Observer;
 use crate::sim::Sim;
-use crate::state::{Phase, Stage};
+use crate::state::Phase;
 use crate::without::{Part, Without};
 
 /// Losses are in 1024ths of the time.

@@ -4,6 +4,7 @@
 use huddle_domains::PipeWriterWake;
 
 use crate::Observer;
+use crate::costs::PAYLOAD_UNIT;
 use crate::report::Mechanism;
 use crate::sim::Sim;
 use crate::state::{NONE, Phase, Run, Stage, Wake};
@@ -14,7 +15,7 @@ impl<O: Observer> Sim<'_, O> {
     #[inline]
     pub(crate) fn pipe_ready(&self, t: usize) -> bool {
         let task = &self.tasks[t];
-        let pipe = &self.pipes[task.channel as usize];
+        let pipe = &self.channels[task.channel as usize];
         if task.writes { pipe.can_write(task.woken) } else { pipe.len > 0 }
     }
 
@@ -30,7 +31,7 @@ impl<O: Observer> Sim<'_, O> {
             // A waker holds the queue's lock; whether to sleep is looked at again after that.
             return self.segment(c, held, Mechanism::LockSpin, 0);
         }
-        let pipe = &mut self.pipes[channel];
+        let pipe = &mut self.channels[channel];
         let waiters = if writes { &mut pipe.writers } else { &mut pipe.readers };
         waiters.push_back(t as u32);
         self.block(c, Stage::PipeWoken, Run::Sleeping);
@@ -41,7 +42,7 @@ impl<O: Observer> Sim<'_, O> {
         let channel = self.tasks[t].channel as usize;
         let stage = self.tasks[t].stage;
         let first = stage == Stage::PipeAcquireFirst;
-        let mutex = &mut self.pipes[channel].mutex;
+        let mutex = &mut self.channels[channel].mutex;
         if mutex.owner == t as u32 {
             return self.begin_hold(c, t, 0);
         }
@@ -56,7 +57,7 @@ impl<O: Observer> Sim<'_, O> {
         let owner = mutex.owner as usize;
         let urged = self.cpus[c].need_resched && !self.cpus[c].lazily;
         let spin = stage != Stage::PipeAcquireSlow && !urged && self.tasks[owner].run == Run::Running;
-        let mutex = &mut self.pipes[channel].mutex;
+        let mutex = &mut self.channels[channel].mutex;
         if first {
             mutex.handoff = true;
         }
@@ -84,15 +85,23 @@ impl<O: Observer> Sim<'_, O> {
     pub(crate) fn begin_hold(&mut self, c: usize, t: usize, lines: u64) {
         let (channel, writes) = (self.tasks[t].channel as usize, self.tasks[t].writes);
         let ready = self.pipe_ready(t);
-        let pipe = &mut self.pipes[channel];
+        let pipe = &mut self.channels[channel];
         let last = std::mem::replace(&mut pipe.last_cpu, c as u32);
         let edge = if writes { pipe.len == 0 } else { pipe.ring_full() };
-        let transfer = if last == NONE { 0 } else { self.costs.pipe_lines[self.dist(c, last as usize)] };
+        let (copy, payload) = (u64::from(pipe.copy), u64::from(pipe.payload));
+        let (mut transfer, mut line) = (0, 0);
+        if last != NONE {
+            let distance = self.dist(c, last as usize);
+            (transfer, line) = (self.costs.pipe_lines[distance], self.costs.line[distance]);
+        }
         let ns = match (ready, writes) {
             (false, _) => self.costs.probe,
-            (true, true) => self.costs.write_locked,
-            (true, false) => self.costs.read_locked,
+            (true, true) => self.costs.write_locked + copy,
+            (true, false) => self.costs.read_locked + copy,
         };
+        if ready {
+            transfer += line * payload / PAYLOAD_UNIT;
+        }
         self.tasks[t].edge = edge;
         self.tasks[t].stage = Stage::PipeHold;
         let ns = self.jittered(ns);
@@ -108,7 +117,7 @@ impl<O: Observer> Sim<'_, O> {
             (task.channel as usize, task.writes, task.edge, task.woken)
         };
         let ready = self.pipe_ready(t);
-        let pipe = &mut self.pipes[channel];
+        let pipe = &mut self.channels[channel];
         // Without the mutex others have been here since: who must be woken is known only now.
         let edge = match self.tuning.open_pipes {
             true if writes => pipe.len == 0,
@@ -131,7 +140,7 @@ impl<O: Observer> Sim<'_, O> {
         if rule == PipeWriterWake::SharedQueue {
             return self.pipe_done_on_a_shared_queue(c, t, ready, all);
         }
-        let pipe = &self.pipes[channel];
+        let pipe = &self.channels[channel];
         let reader = (reader && !pipe.readers.is_empty()).then_some(Wake::Reader(channel as u32));
         let writer = (writer && !pipe.writers.is_empty()).then_some(Wake::Writer(channel as u32));
         let sleeper = self.release(c, channel);
@@ -148,7 +157,7 @@ impl<O: Observer> Sim<'_, O> {
     /// The same before 5.5: whoever sleeps on the pipe is woken, if `all` are to be. True when a segment has begun.
     fn pipe_done_on_a_shared_queue(&mut self, c: usize, t: usize, ready: bool, all: bool) -> bool {
         let channel = self.tasks[t].channel as usize;
-        let sleepers = if all { self.pipes[channel].readers.len() as u32 } else { 0 };
+        let sleepers = if all { self.channels[channel].readers.len() as u32 } else { 0 };
         let first = self.release(c, channel);
         let task = &mut self.tasks[t];
         task.then = if ready { Stage::Next } else { Stage::PipeWait };
@@ -165,7 +174,7 @@ impl<O: Observer> Sim<'_, O> {
 
     /// `mutex_unlock` by the task on `c`: hands over if asked to, lets the first spinner have it, and tells whom to wake.
     pub(crate) fn release(&mut self, c: usize, channel: usize) -> Option<Wake> {
-        let mutex = &mut self.pipes[channel].mutex;
+        let mutex = &mut self.channels[channel].mutex;
         mutex.owner = NONE;
         let first = mutex.sleepers.front().copied();
         if let Some(first) = first.filter(|_| mutex.handoff) {
@@ -205,7 +214,7 @@ impl<O: Observer> Sim<'_, O> {
     }
 
     pub(crate) fn leave_spinners(&mut self, t: usize) {
-        let mutex = &mut self.pipes[self.tasks[t].channel as usize].mutex;
+        let mutex = &mut self.channels[self.tasks[t].channel as usize].mutex;
         mutex.spinners.retain(|&spinner| spinner != t as u32);
         let first = mutex.sleepers.contains(&(t as u32));
         self.tasks[t].stage = if first { Stage::PipeAcquireFirst } else { Stage::PipeAcquireSlow };
@@ -213,12 +222,12 @@ impl<O: Observer> Sim<'_, O> {
 
     /// The owner has left its CPU: its spinners queue up and sleep.
     pub(crate) fn spinners_to_sleep(&mut self, channel: usize) {
-        while let Some(&t) = self.pipes[channel].mutex.spinners.front() {
+        while let Some(&t) = self.channels[channel].mutex.spinners.front() {
             let c = self.tasks[t as usize].cpu as usize;
             self.charge(c);
             self.leave_spinners(t as usize);
             if self.tasks[t as usize].stage == Stage::PipeAcquireSlow {
-                self.pipes[channel].mutex.sleepers.push_back(t);
+                self.channels[channel].mutex.sleepers.push_back(t);
             }
             self.block(c, Stage::PipeAcquireFirst, Run::Sleeping);
         }
@@ -246,7 +255,7 @@ mod tests {
                 (sim.cpus[8].curr, sim.cpus[8].phase) = (3, Phase::Running);
                 let task = &mut sim.tasks[3];
                 (task.cpu, task.run, task.stage, task.writes) = (8, Run::Running, Stage::PipeHold, writes);
-                let pipe = &mut sim.pipes[0];
+                let pipe = &mut sim.channels[0];
                 (0..len).for_each(|_| pipe.push(false));
                 task.edge = if writes { len == 0 } else { pipe.ring_full() };
                 pipe.mutex.owner = 3;
@@ -256,7 +265,7 @@ mod tests {
                     Stage::WakeSelect(p) => Some(p),
                     _ => None,
                 };
-                result = (woken, sim.pipes[0].readers.len());
+                result = (woken, sim.channels[0].readers.len());
             },
         );
         result
@@ -288,7 +297,7 @@ mod tests {
                 (3, 7),
                 |record| *record = Kernel::load(kernel).unwrap(),
                 |sim| {
-                    (0..640).for_each(|_| sim.pipes[0].push(false));
+                    (0..640).for_each(|_| sim.channels[0].push(false));
                     sim.tasks[1].run = Run::Waking;
                     sim.activate_wakeup(1, 7, 7);
                     sim.schedule(7, 0);
@@ -316,12 +325,12 @@ mod tests {
                         (c, Stage::PipeAcquireFirst, Run::Running);
                     (sim.cpus[c as usize].curr, sim.cpus[c as usize].phase) = (t as u32, Phase::Spinning);
                 }
-                let mutex = &mut sim.pipes[0].mutex;
+                let mutex = &mut sim.channels[0].mutex;
                 (mutex.owner, mutex.handoff) = (3, true);
                 mutex.sleepers.extend([1, 2]);
                 mutex.spinners.extend([2, 1]);
                 assert_eq!(sim.release(8, 0), None);
-                let mutex = &sim.pipes[0].mutex;
+                let mutex = &sim.channels[0].mutex;
                 assert_eq!((mutex.owner, sim.cpus[7].phase, sim.tasks[1].stage), (1, Phase::Running, Stage::PipeHold));
                 assert_eq!((&mutex.spinners, &mutex.sleepers), (&[2].into(), &[2].into()));
             },

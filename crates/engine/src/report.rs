@@ -171,6 +171,9 @@ pub struct Report {
     /// Mean share of a group's unfinished tasks that sit on the node where most of them are, sampled at every tick;
     /// `None` when the program has no groups or ends within a tick.
     pub purity: Option<f64>,
+    /// Mean number of clusters on which a task of the program runs, sampled at every tick; `None` when the program ends within
+    /// a tick.
+    pub clusters_used: Option<f64>,
     /// When each task exited, ns after the start of the measured stretch (0 for one that exited before).
     pub finished_ns: Vec<u64>,
     /// Events processed in the whole simulation.

@@ -47,7 +47,7 @@ impl<O: Observer> Sim<'_, O> {
             }
             self.set_next(c, next as usize);
             if next != prev {
-                ns += self.costs.switch_in;
+                ns += self.costs.switch_in + self.load_mm(c, next as usize);
                 if self.tuning.eevdf {
                     self.protect(c, next as usize);
                 }
@@ -77,6 +77,18 @@ impl<O: Observer> Sim<'_, O> {
             let channel = self.tasks[prev as usize].channel as usize;
             self.spinners_to_sleep(channel);
         }
+    }
+
+    /// `switch_mm_irqs_off`: the address space changes only between tasks of different processes; the idle task and background
+    /// tasks borrow the one that is there.
+    #[inline]
+    fn load_mm(&mut self, c: usize, next: usize) -> u64 {
+        let (mm, loaded) = (self.tasks[next].mm, &mut self.cpus[c].mm);
+        if mm == *loaded || mm == NONE {
+            return 0;
+        }
+        *loaded = mm;
+        self.costs.mm_switch
     }
 
     /// Picks a task, pulling one if there is none. What is queued may turn out to be asleep, its dequeue delayed, and so may what
@@ -223,5 +235,31 @@ fn mechanism_of(stage: Stage) -> Mechanism {
     match stage {
         Stage::Compute | Stage::Memory | Stage::NoiseSleep => Mechanism::Compute,
         _ => Mechanism::Kernel,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use huddle_machine::{CostKey, Machine};
+
+    use super::*;
+    use crate::testing::still;
+
+    #[test]
+    fn the_address_space_is_loaded_when_a_task_of_another_process_comes() {
+        let machine = Machine::load("kunpeng920:nodes=1").unwrap();
+        let cost = machine.costs.scalar(CostKey::MmSwitch) as u64;
+        assert!(cost > 0);
+        still(
+            (&machine, "linux-5.9"),
+            (3, 7),
+            |_| (),
+            |sim| {
+                // Task 1 is a thread of task 0, task 2 a process, task 3 of the kernel.
+                (sim.tasks[1].mm, sim.tasks[2].mm, sim.tasks[3].mm) = (0, 2, NONE);
+                let loads: Vec<u64> = [0, 1, 3, 2, 3, 2, 1].iter().map(|&task| sim.load_mm(7, task)).collect();
+                assert_eq!(loads, [0, 0, 0, cost, 0, 0, cost]);
+            },
+        );
     }
 }

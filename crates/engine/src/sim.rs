@@ -23,7 +23,7 @@ use crate::pace::Pace;
 use crate::pelt::Pelt;
 use crate::report::{ByDistance, Cause, Mechanism, Report, SimError, WakeCounts};
 use crate::state::{
-    Cpu, DomainState, Flips, Gate, LlcState, LoadHistory, NONE, Phase, Pipe, Portions, Run, Stage, Task, ipi,
+    Channel, Cpu, DomainState, Flips, Gate, LlcState, LoadHistory, NONE, Phase, Portions, Run, Stage, Task, ipi,
 };
 use crate::without::Part;
 use crate::{Observer, Setup, rebuild};
@@ -77,6 +77,8 @@ pub(crate) struct Counts {
     pub switches: u64,
     purity_sum: f64,
     purity_samples: u64,
+    clusters_sum: u64,
+    cluster_samples: u64,
 }
 
 pub(crate) struct Sim<'a, O: Observer> {
@@ -92,9 +94,9 @@ pub(crate) struct Sim<'a, O: Observer> {
     pub tasks: Vec<Task>,
     /// The scheduler's own queues, where it replaces the fair class.
     pub dsq: Queues,
-    pub pipes: Vec<Pipe>,
+    pub channels: Vec<Channel>,
     pub gates: Vec<Gate>,
-    /// When each wait queue's lock is free again: readers and writers of each pipe.
+    /// When each wait queue's lock is free again: readers and writers of each channel.
     pub wait_locks: Vec<u64>,
     /// Threads and the LLCs that they prefer (7.2).
     pub cache: CacheAware,
@@ -213,6 +215,7 @@ impl<'a, O: Observer> Sim<'a, O> {
             })
             .collect();
         let jitter = jitter_table(costs.jitter);
+        let channels = setup.program.channels.iter().map(|&spec| Channel::new(spec, &costs)).collect();
         let mut sim = Sim {
             setup: *setup,
             observer,
@@ -224,7 +227,7 @@ impl<'a, O: Observer> Sim<'a, O> {
             cpus,
             tasks: Vec::new(),
             dsq: Queues::none(),
-            pipes: setup.program.channels.iter().map(|&spec| Pipe::new(spec)).collect(),
+            channels,
             wait_locks: vec![0; 2 * setup.program.channels.len()],
             gates: vec![Gate::default(); setup.program.gates as usize],
             cache: CacheAware::default(),
@@ -300,6 +303,7 @@ impl<'a, O: Observer> Sim<'a, O> {
         let start = self.affinities[affinity].iter().nth(nth);
         if let Some(cpu) = start {
             let main = &mut self.tasks[0];
+            main.mm = 0;
             main.cpu = cpu.0;
             main.recent = cpu.0;
             main.run = Run::Waking;
@@ -535,6 +539,7 @@ impl<'a, O: Observer> Sim<'a, O> {
         if self.started.is_none() || self.stopped.is_some() {
             return;
         }
+        self.sample_clusters();
         let nodes = &self.setup.tree.node_of;
         let nr_nodes = nodes.iter().max().map_or(1, |&node| node as usize + 1);
         let groups =
@@ -553,6 +558,19 @@ impl<'a, O: Observer> Sim<'a, O> {
                 self.counts.purity_samples += 1;
             }
         }
+    }
+
+    /// Counts the clusters on which a task of the program runs.
+    fn sample_clusters(&mut self) {
+        let cluster = &self.setup.machine.topology.cluster;
+        let mut used = vec![false; cluster.sets().len()];
+        for (c, cpu) in self.cpus.iter().enumerate() {
+            if (cpu.curr as usize) < self.program_tasks {
+                used[cluster.index_of(CpuId::from(c)) as usize] = true;
+            }
+        }
+        self.counts.clusters_sum += used.iter().filter(|&&used| used).count() as u64;
+        self.counts.cluster_samples += 1;
     }
 
     // ---- measuring -------------------------------------------------------------------------------------------------------
@@ -601,7 +619,8 @@ impl<'a, O: Observer> Sim<'a, O> {
             let wanted = u64::from(cpus) * measured_ns;
             return Err(SimError::Conservation(format!("{accounted} ns of CPU time accounted, {wanted} ns passed")));
         }
-        let (sent, received) = self.pipes.iter().fold((0, 0), |sum, pipe| (sum.0 + pipe.sent, sum.1 + pipe.received));
+        let (sent, received) =
+            self.channels.iter().fold((0, 0), |sum, channel| (sum.0 + channel.sent, sum.1 + channel.received));
         if sent != received || sent != self.setup.program.messages() {
             return Err(SimError::Conservation(format!("{sent} messages sent, {received} received")));
         }
@@ -617,6 +636,8 @@ impl<'a, O: Observer> Sim<'a, O> {
             switches: counts.switches,
             rebuilt_ns: self.rebuilt.map(|at| at.saturating_sub(start)),
             purity: (counts.purity_samples > 0).then(|| counts.purity_sum / counts.purity_samples as f64),
+            clusters_used: (counts.cluster_samples > 0)
+                .then(|| counts.clusters_sum as f64 / counts.cluster_samples as f64),
             finished_ns: self.tasks[..self.program_tasks]
                 .iter()
                 .map(|task| task.finished.saturating_sub(start))
@@ -663,6 +684,7 @@ fn new_cpu(tuning: &Tuning, rng: &mut Pcg64Mcg) -> Cpu {
         pelt: Pelt::starting_at(0),
         util_est: 0,
         lock_free_at: 0,
+        mm: 0,
         dirtied_by: NONE,
         wake_list: Vec::new(),
         idle_stamp: 1,
@@ -705,6 +727,9 @@ fn new_task(script: u32, affinity: u32, tuning: &Tuning) -> Task {
         edge: false,
         woken: false,
         joiner: NONE,
+        parent: NONE,
+        exited_children: 0,
+        mm: NONE,
         memory_left: 0.0,
         memory_cost: 0.0,
         cache_cpu: NONE,

@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 
-use huddle_program::{ChannelSpec, PIPE_SLOTS};
+use huddle_program::{ChannelSpec, PIPE_SLOTS, SOCKET_BASE, SOCKET_LIMIT, SOCKET_LOW};
 
+use crate::costs::Costs;
 use crate::pelt::Pelt;
 use crate::report::Mechanism;
 
@@ -139,6 +140,8 @@ pub struct Cpu {
     pub util_est: u64,
     /// The queue lock is held until then.
     pub lock_free_at: u64,
+    /// The address space that it has loaded; before the start every CPU has the first task's.
+    pub mm: u32,
     /// The CPU that last wrote the queue remotely, [`NONE`] if its owner did.
     pub dirtied_by: u32,
     /// Tasks to enqueue at the next interrupt.
@@ -228,6 +231,11 @@ pub enum Wake {
     Writer(u32),
     /// All who sleep on a channel, so many of them, the latest first (before 5.5).
     Everybody(u32, u32),
+    /// All who sleep on a socket, its writers or its readers, the latest first; so many are left, and who comes meanwhile is not
+    /// meant.
+    Socket(u32, bool, u32),
+    /// The first task that waits for a semaphore; no synchronous hint.
+    Posted(u32),
     /// The first sleeper of a channel's mutex, if it still sleeps there; no synchronous hint.
     MutexSleeper(u32, u32),
     /// A task that waits for an exit; no synchronous hint.
@@ -259,6 +267,18 @@ pub enum Stage {
     PipeWait,
     /// Woken from that.
     PipeWoken,
+    /// On the way to a socket's queue.
+    SocketEnter,
+    /// Holding the queue's spinlock.
+    SocketHold,
+    /// Found the socket full or empty, or was woken from that.
+    SocketWait,
+    /// At a semaphore, in user mode.
+    Semaphore,
+    /// In the kernel to wake who waits for a semaphore.
+    SemaphorePost,
+    /// In the kernel to wait for a semaphore, or woken from that.
+    SemaphoreWait,
     /// Chooses a CPU for the wakee.
     WakeSelect(u32),
     /// Puts the wakee on that CPU's queue.
@@ -277,6 +297,8 @@ pub enum Stage {
     Exec,
     /// Waiting for a task's exit.
     Join(u32),
+    /// Waiting for the exit of any task that it has created.
+    Reap,
     /// Exiting.
     Exit,
     /// Goes on with its wake-ups: it was preempted between two.
@@ -335,6 +357,12 @@ pub struct Task {
     pub woken: bool,
     /// Who waits for its exit.
     pub joiner: u32,
+    /// Who created it.
+    pub parent: u32,
+    /// Tasks that it has created and not reaped, which have exited.
+    pub exited_children: u32,
+    /// Its address space: the task that began it; [`NONE`] for a background task, which uses whatever is there.
+    pub mm: u32,
     /// Thousands of instructions left of its memory phase.
     pub memory_left: f64,
     /// What a thousand of them costs at present, ns.
@@ -393,12 +421,37 @@ pub struct Mutex {
     pub handoff: bool,
 }
 
-/// A pipe.
+/// What a channel is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A pipe.
+    Pipe,
+    /// One direction of a Unix stream socketpair.
+    Socket,
+    /// A semaphore on a futex.
+    Semaphore,
+}
+
+/// A channel.
 #[derive(Clone, Debug)]
-pub struct Pipe {
-    /// Its mutex.
+pub struct Channel {
+    /// What it is.
+    pub kind: Kind,
+    /// Copying a message costs so much more than one of 100 bytes, ns.
+    pub copy: u32,
+    /// Lines of a message beyond those of 100 bytes, as [`crate::costs::Costs::payload`] gives them.
+    pub payload: u32,
+    /// The mutex of a pipe.
     pub mutex: Mutex,
-    /// Messages in each slot.
+    /// When the spinlock of a socket's queue is free again.
+    pub lock_free_at: u64,
+    /// What a message charges a socket with, bytes.
+    pub charge: u32,
+    /// What a socket is charged with, bytes.
+    pub charged: u32,
+    /// The CPU that wrote each message in a socket, in order.
+    pub sources: VecDeque<u32>,
+    /// Messages in each slot of a pipe.
     pub slots: [u16; PIPE_SLOTS as usize],
     /// First used slot.
     pub tail: u32,
@@ -406,7 +459,7 @@ pub struct Pipe {
     pub used: u32,
     /// Messages that fit a slot.
     pub per_slot: u16,
-    /// Messages in the pipe.
+    /// Messages in the channel.
     pub len: u32,
     /// The CPU that used it last.
     pub last_cpu: u32,
@@ -420,10 +473,22 @@ pub struct Pipe {
     pub received: u64,
 }
 
-impl Pipe {
-    /// An empty pipe.
-    pub fn new(spec: ChannelSpec) -> Pipe {
-        Pipe {
+impl Channel {
+    /// An empty channel.
+    pub fn new(spec: ChannelSpec, costs: &Costs) -> Channel {
+        let (kind, bytes) = match spec {
+            ChannelSpec::Pipe { message_bytes } => (Kind::Pipe, message_bytes),
+            ChannelSpec::Socket { message_bytes } => (Kind::Socket, message_bytes),
+            ChannelSpec::Semaphore => (Kind::Semaphore, 0),
+        };
+        Channel {
+            kind,
+            copy: costs.copy(bytes) as u32,
+            payload: costs.payload(bytes) as u32,
+            lock_free_at: 0,
+            charge: spec.charge(),
+            charged: SOCKET_BASE,
+            sources: VecDeque::new(),
             mutex: Mutex { owner: NONE, spinners: VecDeque::new(), sleepers: VecDeque::new(), handoff: false },
             slots: [0; PIPE_SLOTS as usize],
             tail: 0,
@@ -438,7 +503,32 @@ impl Pipe {
         }
     }
 
-    /// All slots are taken (`pipe_full`); the last may still have room for a merge.
+    /// A socket takes a message (`sock_alloc_send_pskb`, `net/core/sock.c`); several writers may find so before one has charged it.
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        self.charged < SOCKET_LIMIT
+    }
+
+    /// A message is put on a socket by a CPU.
+    #[inline]
+    pub fn put_on_socket(&mut self, c: u32) {
+        self.sources.push_back(c);
+        self.len += 1;
+        self.sent += 1;
+    }
+
+    /// A message is taken off a socket and its charge lifted. True when that lets sleeping writers wake (`sock_wfree`: the last byte
+    /// of the charge is lifted after the test).
+    #[inline]
+    pub fn take_from_socket(&mut self) -> bool {
+        self.sources.pop_front();
+        self.len -= 1;
+        self.received += 1;
+        self.charged -= self.charge;
+        self.charged < SOCKET_LOW
+    }
+
+    /// All slots of a pipe are taken (`pipe_full`); the last may still have room for a merge.
     #[inline]
     pub fn ring_full(&self) -> bool {
         self.used == PIPE_SLOTS
@@ -456,7 +546,7 @@ impl Pipe {
         !self.ring_full() || (!waited && self.slots[self.last_slot()] < self.per_slot)
     }
 
-    /// Appends a message; [`Pipe::can_write`] must hold.
+    /// Appends a message; [`Channel::can_write`] must hold.
     #[inline]
     pub fn push(&mut self, waited: bool) {
         if waited || self.used == 0 || self.slots[self.last_slot()] == self.per_slot {
@@ -539,9 +629,17 @@ pub struct LlcState {
 mod tests {
     use super::*;
 
+    fn pipe_of_100_bytes() -> Channel {
+        let machine = huddle_machine::Machine::load("kunpeng920").unwrap();
+        Channel::new(
+            ChannelSpec::Pipe { message_bytes: 100 },
+            &Costs::compile(&machine.costs, crate::without::Without::default()),
+        )
+    }
+
     #[test]
     fn a_pipe_of_100_byte_messages_takes_640_and_frees_a_slot_every_40_reads() {
-        let mut pipe = Pipe::new(ChannelSpec::Pipe { message_bytes: 100 });
+        let mut pipe = pipe_of_100_bytes();
         let mut written = 0;
         while pipe.can_write(false) {
             pipe.push(false);
@@ -555,7 +653,7 @@ mod tests {
 
     #[test]
     fn a_full_ring_whose_last_slot_has_room_takes_messages_of_writers_that_have_not_waited() {
-        let mut pipe = Pipe::new(ChannelSpec::Pipe { message_bytes: 100 });
+        let mut pipe = pipe_of_100_bytes();
         (0..601).for_each(|_| pipe.push(false));
         assert!(pipe.ring_full() && pipe.can_write(false) && !pipe.can_write(true));
     }

@@ -16,7 +16,7 @@ use crate::state::{Cpu, DomainState, Flips, LlcState, NONE, Phase, Run, Stage, T
 /// Wake-ups of one queue after which its lock is let go for a moment (`WAITQUEUE_WALK_BREAK_CNT`).
 const BREAK_EVERY: usize = 64;
 
-/// Index of a pipe's wait-queue lock: of its readers, or of its writers.
+/// Index of a channel's wait-queue lock: of its readers, or of its writers.
 pub(crate) fn wait_lock(channel: u32, writers: bool) -> u32 {
     2 * channel + u32::from(writers)
 }
@@ -67,6 +67,7 @@ impl<O: Observer> Sim<'_, O> {
     fn may_pause(&self, t: usize) -> bool {
         self.tasks[t].wakes.iter().flatten().all(|wake| match *wake {
             Wake::Gate(gate) => self.gates[gate as usize].waiters.len().is_multiple_of(BREAK_EVERY),
+            Wake::Socket(_, _, left) => (left as usize).is_multiple_of(BREAK_EVERY),
             _ => true,
         })
     }
@@ -89,17 +90,26 @@ impl<O: Observer> Sim<'_, O> {
             let (wakee, sync, done) = match self.tasks[t].wakes[slot]? {
                 Wake::Reader(channel) => {
                     self.tasks[t].wait_lock = wait_lock(channel, false);
-                    (self.pipes[channel as usize].readers.pop_front(), true, true)
+                    (self.channels[channel as usize].readers.pop_front(), true, true)
                 }
                 Wake::Writer(channel) => {
                     self.tasks[t].wait_lock = wait_lock(channel, true);
-                    (self.pipes[channel as usize].writers.pop_front(), true, true)
+                    (self.channels[channel as usize].writers.pop_front(), true, true)
                 }
                 Wake::Everybody(channel, left) => {
                     self.tasks[t].wait_lock = wait_lock(channel, false);
                     self.tasks[t].wakes[slot] = Some(Wake::Everybody(channel, left - 1));
-                    (self.pipes[channel as usize].readers.pop_back(), true, left <= 1)
+                    (self.channels[channel as usize].readers.pop_back(), true, left <= 1)
                 }
+                Wake::Socket(channel, writers, left) => {
+                    self.tasks[t].wait_lock = wait_lock(channel, writers);
+                    let socket = &mut self.channels[channel as usize];
+                    let waiters = if writers { &mut socket.writers } else { &mut socket.readers };
+                    let left = (left as usize).min(waiters.len()).saturating_sub(1);
+                    self.tasks[t].wakes[slot] = Some(Wake::Socket(channel, writers, left as u32));
+                    (waiters.remove(left), true, left == 0)
+                }
+                Wake::Posted(channel) => (self.channels[channel as usize].readers.pop_front(), false, true),
                 Wake::MutexSleeper(task, channel) => {
                     // Somebody else may have woken it since: it may sleep elsewhere by now.
                     let sleeper = &self.tasks[task as usize];

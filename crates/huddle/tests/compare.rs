@@ -93,10 +93,59 @@ fn wrong_use_is_one_line_and_status_2() {
         (own("", "", &["--nodes", "0", "--cpus", "0-3"]), "not both"),
         (own("", "", &["--cpus", "0-9999"]), "is not online"),
         (own("", "", &["--cpus", "3-1"]), "runs backwards"),
+        (
+            own("--workload", "hackbench/threads-socket,size=4097", &[]),
+            "`size=4097` must be a whole number from 1 to 4096",
+        ),
+        (own("--workload", "hogs/forked,ms=5", &[]), "`ms=5` must be a whole number from 20 to"),
+        (own("--workload", "pingpong/pairs,via=fifo", &[]), "`via=fifo` must be one of pipe, socket, futex"),
+        (
+            own("", "", &["--override", "steps=5.9"]),
+            "--override `steps=5.9`: there is no part `steps`; write kernel=RECORD",
+        ),
+        (own("", "", &["--override", ""]), "--override ``: there is no part ``"),
+        (own("", "", &["--override", "queue=2.6"]), "--override `queue=2.6`: unknown kernel `2.6`: known are 5.9,"),
     ] {
         let (status, line) = refused(&arguments);
         assert_eq!(status, 2, "{arguments:?}: {line}");
         assert!(line.contains(said), "{arguments:?}: {line}");
+    }
+}
+
+#[test]
+fn an_override_puts_all_policies_on_equal_ground_and_is_told_in_head_and_json() {
+    let text = |more: &[&str]| {
+        let output = huddle(&own("--load", "1", &["--runs", "1"])).args(more).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let parts = ["--override", "queue=5.10,kernel=6.1"];
+    let table = text(&parts);
+    assert!(table.contains("  override   kernel=6.1,queue=5.10 for all policies, in place of their own"), "{table}");
+    for policy in ["linux-5.9", "rfc2-cluster"] {
+        assert!(table.contains(&format!("{policy} on kernel 6.1 with queue=5.10\n")), "{table}");
+    }
+    let json = |more: &[&str]| -> serde_json::Value { serde_json::from_str(&text(more)).unwrap() };
+    let over = json(&[&parts[..], &["--json", "-"]].concat());
+    assert_eq!(over["override"], serde_json::json!({ "kernel": "6.1", "queue": "5.10" }));
+    assert_eq!(json(&["--json", "-"])["override"], serde_json::Value::Null);
+}
+
+#[test]
+fn every_mode_of_hackbench_and_the_pairs_and_hogs_make_a_table() {
+    for (workload, metric) in [
+        ("hackbench/threads-socket,fds=3,size=1000", "seconds for 100000 loops"),
+        ("hackbench/processes-pipe,fds=3", "seconds for 100000 loops"),
+        ("hackbench/processes-socket,fds=3", "seconds for 100000 loops"),
+        ("pingpong/pairs,via=futex,run_ns=2000", "round trips/s"),
+        ("hogs/forked", "clusters used"),
+    ] {
+        let arguments = own("--workload", workload, &["--runs", "1", "--seconds", "0.02"]);
+        let output = huddle(&arguments).args(["--cpus", "0-23"]).output().unwrap();
+        assert!(output.status.success(), "{workload}: {}", String::from_utf8_lossy(&output.stderr));
+        let table = String::from_utf8(output.stdout).unwrap();
+        let name = workload.split(',').next().unwrap();
+        assert!(table.contains(&format!("  workload   {name}; {metric}")), "{table}");
     }
 }
 

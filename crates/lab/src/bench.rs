@@ -22,11 +22,11 @@ pub(crate) struct Bench {
     conditions: Conditions,
 }
 
-/// A policy with the kernel that it was published with, compiled for the machine.
+/// A policy with its kernel, compiled for the machine.
 pub(crate) struct Contender {
     /// The policy.
     pub policy: Policy,
-    /// Its kernel.
+    /// The kernel that it was published with, or what an override makes of it.
     pub kernel: Kernel,
     /// The kernel has a cluster level that can be switched; under sched_ext none is read.
     pub has_cluster_level: bool,
@@ -48,6 +48,10 @@ impl Bench {
             let policy = Policy::load(name)?;
             let kernel = Kernel::load(&policy.kernel)
                 .map_err(|source| LabError::Kernel { policy: policy.name.clone(), source })?;
+            let kernel = match &experiment.overrides {
+                Some(overrides) => overrides.apply(kernel),
+                None => kernel,
+            };
             Ok(Contender::new(&machine, policy, kernel, experiment.conditions))
         };
         let contenders = experiment.policies.iter().map(contender).collect::<Result<Vec<_>, LabError>>()?;

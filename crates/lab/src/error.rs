@@ -67,6 +67,14 @@ pub enum LabError {
         /// What is wrong with it.
         source: KernelError,
     },
+    /// A part of a kernel cannot be replaced so.
+    #[error("override `{token}`: {message}")]
+    Override {
+        /// What was asked for.
+        token: String,
+        /// Why not, and what would be right.
+        message: String,
+    },
     /// The workload or its load cannot be had.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
@@ -146,6 +154,7 @@ impl LabError {
         match self {
             LabError::UnknownExperiment { .. }
             | LabError::SamePolicy { .. }
+            | LabError::Override { .. }
             | LabError::Workload(_)
             | LabError::NoNode { .. }
             | LabError::NoClusterLevel { .. }

@@ -10,12 +10,12 @@ use std::path::Path;
 
 use huddle_engine::Without;
 use huddle_stats::{Better, change_percent, combined};
-use huddle_workload::Workload;
+use huddle_workload::{WORK_KEYS, Workload};
 use include_dir::{Dir, include_dir};
 use serde::Deserialize;
 
-use crate::LabError;
 use crate::bench::Bench;
+use crate::{LabError, Override};
 
 static SHIPPED: Dir = include_dir!("$CARGO_MANIFEST_DIR/../../experiments");
 
@@ -38,10 +38,12 @@ pub struct Experiment {
     pub published_work: Option<u64>,
     /// What is other than the machine and the kernels have it.
     pub conditions: Conditions,
-    /// Loads, in the order of the table: groups, copies.
+    /// Loads, in the order of the table: groups, copies, hogs, pairs.
     pub loads: Vec<u32>,
     /// Policies; the first is the baseline.
     pub policies: Vec<String>,
+    /// Parts of kernels that replace those of the policies' own; `None` to run each policy on its own kernel.
+    pub overrides: Option<Override>,
     /// Runs of a cell; run k of every policy has the same seed.
     pub runs: u32,
     /// Least simulated time of a run's measured stretch, s.
@@ -181,6 +183,8 @@ struct Raw {
     switch_cluster: Option<f64>,
     loads: Vec<u32>,
     policies: Vec<String>,
+    #[serde(rename = "override")]
+    overrides: Option<String>,
     runs: u32,
     seconds: f64,
     reduced: Reduced,
@@ -228,6 +232,8 @@ impl Experiment {
             message: error.message().replace('\n', " "),
         })?;
         let workload = Workload::parse(&raw.workload).map_err(|error| wrong("workload", error.to_string()))?;
+        let overrides = raw.overrides.as_deref().map(Override::parse).transpose();
+        let overrides = overrides.map_err(|error| wrong("override", error.to_string()))?;
         let affinity = match (raw.nodes, raw.cpus) {
             (None, None) => Affinity::All,
             (Some(nodes), None) => Affinity::Nodes(nodes),
@@ -255,6 +261,7 @@ impl Experiment {
             conditions,
             loads: raw.loads,
             policies: raw.policies,
+            overrides,
             runs: raw.runs,
             seconds: raw.seconds,
             reduced: raw.reduced,
@@ -289,6 +296,7 @@ impl Experiment {
             conditions: Conditions::default(),
             loads,
             policies,
+            overrides: None,
             runs: 10,
             seconds: 2.0,
             reduced: Reduced { runs: 3, seconds: 0.5 },
@@ -454,7 +462,7 @@ fn without_work(workload: &str) -> String {
 /// Whether `key=value` is a workload's length.
 fn is_work(parameter: &str) -> bool {
     let key = parameter.split('=').next().unwrap_or_default().trim();
-    key == "loops" || key == "minstr"
+    WORK_KEYS.contains(&key)
 }
 
 fn repeated<T: Ord>(values: &[T]) -> Option<&T> {
@@ -628,6 +636,11 @@ utilisation = [{ load = 1, percent = 50.0 }]
             ("nodes = [0]", "cpus = \"0-999\"", "cpus: cpus `0-999`: CPU 96 is not online"),
             ("loads = [1, 2]", "loads = [1, 2, 99999]", "loads: load 99999 of `hackbench/threads-pipe` must be"),
             ("\"rfc2-cluster\"]", "\"rfc2-cluster\", \"nonsense\"]", "policies: unknown policy `nonsense`"),
+            (
+                "runs = 2",
+                "runs = 2\noverride = \"balance=1.0\"",
+                "override: override `balance=1.0`: unknown kernel `1.0`",
+            ),
         ] {
             let error = Experiment::parse("small.toml", &SMALL.replace(from, to)).unwrap_err();
             assert!(error.to_string().starts_with(&format!("small.toml: {said}")), "{error}");
@@ -641,6 +654,29 @@ utilisation = [{ load = 1, percent = 50.0 }]
         assert!(error.is_usage() && error.to_string().contains("jacobsville-mcf, rfc2-one-node"));
         let error = Experiment::load("./no-such.toml").unwrap_err();
         assert!(!error.is_usage() && error.to_string().contains("./no-such.toml"));
+    }
+
+    #[test]
+    fn a_file_may_state_an_override_and_a_workload_of_any_mode_and_size() {
+        let text = SMALL
+            .replace("runs = 2", "runs = 2\noverride = \"queue=5.10\"")
+            .replace("threads-pipe", "processes-socket,fds=3,size=1000");
+        let experiment = Experiment::parse("small.toml", &text).unwrap();
+        assert_eq!(experiment.overrides.as_ref().map(ToString::to_string).as_deref(), Some("queue=5.10"));
+        assert_eq!(experiment.workload.name(), "hackbench/processes-socket");
+        assert!(experiment.workload.parameters().starts_with("fds=3,size=1000,loops=") && !experiment.fixed_work);
+        let kernels = Bench::new(&experiment).unwrap().contenders;
+        let names: Vec<&str> = kernels.iter().map(|contender| contender.kernel.name.as_str()).collect();
+        assert_eq!(names, ["5.9 with queue=5.10", "5.9+rfc2 with queue=5.10"]);
+    }
+
+    #[test]
+    fn lengths_are_told_from_other_parameters() {
+        for (workload, stated) in
+            [("hogs/forked,ms=50", true), ("pingpong/pairs,run_ns=5", false), ("pingpong/pairs,rounds=5", true)]
+        {
+            assert_eq!(states_work(workload), stated, "{workload}");
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@
 mod bench;
 mod error;
 mod experiment;
+mod overrides;
 mod render;
 mod run;
 mod summary;
@@ -22,6 +23,7 @@ pub use experiment::{
 };
 pub use huddle_engine::{Part, UnknownPart, Without};
 pub use huddle_stats::Spread;
+pub use overrides::Override;
 pub use render::render;
 pub use run::Progress;
 pub use summary::{

@@ -50,6 +50,10 @@ fn head(out: &mut String, comparison: &Comparison) {
         let label = if index == 0 { "baseline" } else { "policy" };
         line!(out, "  {label:<9}  {} on kernel {}", policy.name, policy.kernel);
     }
+    if let Some(overrides) = &comparison.overrides {
+        let parts: Vec<String> = overrides.0.iter().map(|(part, record)| format!("{part}={record}")).collect();
+        line!(out, "  override   {} for all policies, in place of their own kernels' parts", parts.join(","));
+    }
     if let Some(source) = &comparison.published_source {
         for (index, text) in wrapped(source, 105).iter().enumerate() {
             line!(out, "  {:<9}  {text}", if index == 0 { "published" } else { "" });

@@ -57,6 +57,9 @@ pub struct Comparison {
     pub metric: MetricInfo,
     /// The policies, baseline first.
     pub policies: Vec<PolicyInfo>,
+    /// Kernel records by the part of every policy's kernel that they replace; `null` when each policy ran on its own kernel.
+    #[serde(rename = "override")]
+    pub overrides: Option<Named<String>>,
     /// Seed from which the runs' seeds are drawn.
     pub seed: u64,
     /// Runs of a cell.
@@ -179,7 +182,7 @@ pub struct Agreement {
 /// Results of one load.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Load {
-    /// Groups or copies.
+    /// Groups, copies, hogs or pairs.
     pub load: u32,
     /// All parameters of the workload, the work included.
     pub parameters: String,
@@ -281,6 +284,8 @@ pub struct Run {
     pub rebuilt_s: Option<f64>,
     /// Mean purity of the groups.
     pub purity: Option<f64>,
+    /// Mean number of clusters on which the program runs.
+    pub clusters_used: Option<f64>,
     /// `gathered` or `spread`; `null` on one node.
     pub state: Option<&'static str>,
     /// Wide wake-ups, percent of all.
@@ -323,48 +328,69 @@ pub struct Change {
 }
 
 /// How a workload's value comes from a run.
-struct Metric {
-    better: Better,
-    /// Seconds are converted to this work.
-    work: Option<u64>,
-    copies: bool,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Metric {
+    /// Seconds, converted to this work.
+    Seconds(Option<u64>),
+    /// The rate of the slowest copy times the copies.
+    Copies,
+    /// Round trips of all pairs by the time of the slowest.
+    RoundTrips,
+    /// Clusters on which the program runs.
+    Clusters,
 }
 
 impl Metric {
     fn of(experiment: &Experiment) -> Metric {
         match experiment.workload {
-            Workload::Hackbench(_) => Metric {
-                better: Better::Lower,
-                work: match experiment.published_work {
-                    None if experiment.fixed_work => None,
-                    published => Some(published.unwrap_or(HACKBENCH_WORK)),
-                },
-                copies: false,
-            },
-            Workload::Mcf(_) => Metric { better: Better::Higher, work: experiment.published_work, copies: true },
+            Workload::Hackbench(_) => Metric::Seconds(match experiment.published_work {
+                None if experiment.fixed_work => None,
+                published => Some(published.unwrap_or(HACKBENCH_WORK)),
+            }),
+            Workload::Mcf(_) => Metric::Copies,
+            Workload::Pingpong(_) => Metric::RoundTrips,
+            Workload::Hogs(_) => Metric::Clusters,
         }
     }
 
-    /// The value of a measured stretch of `seconds`: converted seconds, or the rate of the slowest copy times the copies.
-    fn value(&self, seconds: f64, work: u64, load: u32) -> f64 {
-        if self.copies {
-            f64::from(load) * work as f64 / 1000.0 / seconds
-        } else {
-            seconds * self.work.map_or(1.0, |to| to as f64 / work as f64)
+    fn better(self) -> Better {
+        if matches!(self, Metric::Seconds(_)) { Better::Lower } else { Better::Higher }
+    }
+
+    /// The value of a run of `work` at a load.
+    fn value(self, report: &Report, work: u64, load: u32) -> f64 {
+        let seconds = report.measured_ns as f64 / 1e9;
+        let all = f64::from(load) * work as f64;
+        match self {
+            Metric::Seconds(to) => seconds * to.map_or(1.0, |to| to as f64 / work as f64),
+            Metric::Copies => all / 1000.0 / seconds,
+            Metric::RoundTrips => all / seconds,
+            // A hog lasts several ticks.
+            Metric::Clusters => report.clusters_used.unwrap_or(0.0),
         }
     }
 
-    fn info(&self, experiment: &Experiment) -> MetricInfo {
-        let load_unit = experiment.workload.load_unit();
-        if self.copies {
-            let description = "10^9 instructions/s: copies x instructions / time of the slowest copy".to_owned();
-            return MetricInfo { unit: "Gi/s", description, better: "higher", work: None, load_unit };
-        }
-        let description = match self.work {
-            Some(work) => format!("seconds for {work} loops, converted from the simulated ones"),
-            None => "seconds".to_owned(),
+    fn info(self, experiment: &Experiment) -> MetricInfo {
+        let (unit, description, work) = match self {
+            Metric::Seconds(Some(work)) => {
+                ("s", format!("seconds for {work} loops, converted from the simulated ones"), Some(work))
+            }
+            Metric::Seconds(None) => ("s", "seconds".to_owned(), None),
+            Metric::Copies => {
+                ("Gi/s", "10^9 instructions/s: copies x instructions / time of the slowest copy".to_owned(), None)
+            }
+            Metric::RoundTrips => {
+                ("trips/s", "round trips/s: pairs x rounds / time of the slowest pair".to_owned(), None)
+            }
+            Metric::Clusters => {
+                ("clusters", "clusters used: those with a hog that runs, mean over ticks".to_owned(), None)
+            }
         };
-        MetricInfo { unit: "s", description, better: "lower", work: self.work, load_unit }
+        let better = match self.better() {
+            Better::Lower => "lower",
+            Better::Higher => "higher",
+        };
+        MetricInfo { unit, description, better, work, load_unit: experiment.workload.load_unit() }
     }
 }
 
@@ -405,12 +431,12 @@ impl Comparison {
             .iter()
             .map(|runs| {
                 let cell = |(policy, reports): (&PolicyInfo, &Vec<Report>)| {
-                    cell(experiment, &metric, &machine, policy, runs, reports, std)
+                    cell(experiment, metric, &machine, policy, runs, reports, std)
                 };
                 let cells: Vec<Cell> = policies.iter().zip(&runs.reports).map(cell).collect();
                 let changes = match cells.split_first() {
                     Some((base, rest)) => {
-                        rest.iter().map(|cell| change(experiment, &metric, runs.load, base, cell)).collect()
+                        rest.iter().map(|cell| change(experiment, metric, runs.load, base, cell)).collect()
                     }
                     None => Vec::new(),
                 };
@@ -425,6 +451,7 @@ impl Comparison {
             experiment: experiment.name.clone(),
             title: experiment.title.clone(),
             published_source: experiment.published.as_ref().map(|published| published.source.clone()),
+            overrides: experiment.overrides.as_ref().map(|overrides| overrides.named()),
             workload: experiment.workload.name().to_owned(),
             changed: ChangedInfo::of(experiment.conditions),
             metric: metric.info(experiment),
@@ -471,7 +498,7 @@ impl Agreement {
 
 fn cell(
     experiment: &Experiment,
-    metric: &Metric,
+    metric: Metric,
     machine: &MachineInfo,
     policy: &PolicyInfo,
     load: &LoadRuns,
@@ -525,17 +552,18 @@ fn state(purity: Option<f64>, nodes: usize) -> Option<&'static str> {
     Some(if purity >= (1.0 + 1.0 / nodes as f64) / 2.0 { GATHERED } else { SPREAD })
 }
 
-fn run(metric: &Metric, machine: &MachineInfo, load: &LoadRuns, report: &Report, seed: u64) -> Run {
+fn run(metric: Metric, machine: &MachineInfo, load: &LoadRuns, report: &Report, seed: u64) -> Run {
     let measured_s = report.measured_ns as f64 / 1e9;
     let wakeups = report.wakes.total();
     Run {
         seed,
-        value: metric.value(measured_s, load.work, load.load),
+        value: metric.value(report, load.work, load.load),
         measured_s,
         simulated_s: report.simulated_ns as f64 / 1e9,
         utilisation_percent: 100.0 * report.utilisation(),
         rebuilt_s: report.rebuilt_ns.map(|ns| ns as f64 / 1e9),
         purity: report.purity,
+        clusters_used: report.clusters_used,
         state: state(report.purity, machine.nodes_used),
         wide_percent: percent(report.wakes.wide, wakeups),
         wakeups,
@@ -547,10 +575,10 @@ fn run(metric: &Metric, machine: &MachineInfo, load: &LoadRuns, report: &Report,
     }
 }
 
-fn change(experiment: &Experiment, metric: &Metric, load: u32, base: &Cell, cell: &Cell) -> Change {
+fn change(experiment: &Experiment, metric: Metric, load: u32, base: &Cell, cell: &Cell) -> Change {
     let values = |cell: &Cell| cell.runs.iter().map(|run| run.value).collect::<Vec<f64>>();
-    let welch = Welch::test(metric.better, &values(base), &values(cell));
-    let percent = base.mean.zip(cell.mean).and_then(|(base, mean)| change_percent(metric.better, base, mean));
+    let welch = Welch::test(metric.better(), &values(base), &values(cell));
+    let percent = base.mean.zip(cell.mean).and_then(|(base, mean)| change_percent(metric.better(), base, mean));
     let published =
         experiment.published.as_ref().and_then(|published| published.change(&base.policy, &cell.policy, load));
     let published_percent = published.map(|published| published.percent);
@@ -677,6 +705,7 @@ pub(crate) mod tests {
             conditions: Conditions::default(),
             loads: vec![1, 2],
             policies: vec!["linux-5.9".to_owned(), "rfc2-cluster".to_owned()],
+            overrides: None,
             runs: 3,
             seconds: 0.01,
             reduced: Reduced { runs: 1, seconds: 0.01 },
@@ -723,6 +752,7 @@ pub(crate) mod tests {
             switches: 123,
             rebuilt_ns: None,
             purity: Some(0.9),
+            clusters_used: Some(3.5),
             finished_ns: vec![measured_ns],
             events: 99_999,
         }
@@ -807,15 +837,32 @@ pub(crate) mod tests {
         let experiment = Experiment { workload: Workload::parse("mcf/copies").unwrap(), ..small() };
         let metric = Metric::of(&experiment);
         // 6 copies of 2000 million instructions in 4 s.
-        assert_eq!((metric.value(4.0, 2000, 6), metric.better), (3.0, Better::Higher));
+        assert_eq!((metric.value(&report(4_000_000_000), 2000, 6), metric.better()), (3.0, Better::Higher));
+    }
+
+    #[test]
+    fn pairs_are_judged_by_round_trips_and_hogs_by_the_clusters_that_they_use() {
+        let metric = |workload: &str| {
+            let experiment = Experiment {
+                workload: Workload::parse(workload).unwrap(),
+                published_work: None,
+                published: None,
+                ..small()
+            };
+            Metric::of(&experiment)
+        };
+        // 6 pairs of 2000 rounds in 4 s; the report's 3.5 clusters.
+        let (pairs, hogs) = (metric("pingpong/pairs"), metric("hogs/forked"));
+        assert_eq!((pairs.value(&report(4_000_000_000), 2000, 6), pairs.better()), (3000.0, Better::Higher));
+        assert_eq!((hogs.value(&report(4_000_000_000), 2000, 6), hogs.better()), (3.5, Better::Higher));
     }
 
     #[test]
     fn explicit_work_without_published_seconds_is_not_converted() {
         let own = Experiment { published_work: None, fixed_work: true, published: None, ..small() };
-        assert_eq!(Metric::of(&own).value(4.0, 20, 1), 4.0);
+        assert_eq!(Metric::of(&own).value(&report(4_000_000_000), 20, 1), 4.0);
         let own = Experiment { fixed_work: false, ..own };
-        assert_eq!(Metric::of(&own).value(4.0, 1000, 1), 400.0);
+        assert_eq!(Metric::of(&own).value(&report(4_000_000_000), 1000, 1), 400.0);
     }
 
     #[test]

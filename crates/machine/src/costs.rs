@@ -94,6 +94,13 @@ cost_keys! {
     PipeWrite, "pipe_write", "ns", Scalar, "CPU time of one pipe write of 100 bytes, user loop and system call included, transfers excluded.";
     PipeRead, "pipe_read", "ns", Scalar, "CPU time of one pipe read of 100 bytes, user loop and system call included, transfers excluded.";
     PipeLocked, "pipe_locked", "fraction", Scalar, "Share of a pipe operation spent under the pipe's mutex.";
+    SocketWrite, "socket_write", "ns", Scalar, "CPU time of one write of 100 bytes to a Unix stream socket, user loop and system call included, transfers excluded.";
+    SocketRead, "socket_read", "ns", Scalar, "CPU time of one read of 100 bytes from a Unix stream socket, user loop and system call included, transfers excluded.";
+    SocketLocked, "socket_locked", "fraction", Scalar, "Share of a socket operation spent under the queue's spinlock.";
+    SocketLockLines, "socket_lock_lines", "lines", Scalar, "Lines that a socket operation pulls under the queue's spinlock from the CPU that used the socket last.";
+    SocketLines, "socket_lines", "lines", Scalar, "Lines that a socket operation pulls outside that lock: a read from the CPU that wrote the message, a write from the CPU that used the socket last.";
+    CopyByte, "copy_byte", "ns", Scalar, "Copying each byte of a message beyond 100 into the kernel, or out of it.";
+    PayloadOverlap, "payload_overlap", "fraction", Scalar, "Share of a line's stall that each line of a message beyond 128 bytes costs, fetched ahead as they are.";
     Syscall, "syscall", "ns", Scalar, "Any other system call (poll, futex), transfers excluded.";
     WakeUp, "wake_up", "ns", Scalar, "The waker's fixed cost of a wake-up: state, entry rule, first tests; search, enqueue and transfers excluded.";
     Scan, "scan", "ns", ByDistance, "Time per CPU examined in an idle search.";
@@ -110,8 +117,11 @@ cost_keys! {
     BalanceCpu, "balance_cpu", "ns", Scalar, "Cost per CPU looked at in a balance attempt.";
     Migrate, "migrate", "ns", Scalar, "Moving one task between queues in balancing.";
     Refill, "refill", "ns", ByDistance, "Stall of a task's first run after a migration over that distance, private caches empty.";
-    Fork, "fork", "ns", Scalar, "Creating a thread or process, paid by the parent.";
-    Exit, "exit", "ns", Scalar, "A task's exit.";
+    Fork, "fork", "ns", Scalar, "Creating a thread, or an exec, paid by who does it.";
+    Exit, "exit", "ns", Scalar, "A thread's exit.";
+    ProcessFork, "process_fork", "ns", Scalar, "Creating a process, paid by the parent.";
+    ProcessExit, "process_exit", "ns", Scalar, "A process's exit.";
+    MmSwitch, "mm_switch", "ns", Scalar, "Changing the address space in a context switch, on top of switch.";
     L2Latency, "l2_latency", "ns", Scalar, "Load-to-use latency of the level-2 cache.";
     L3Latency, "l3_latency", "ns", Scalar, "Load-to-use latency of the last-level cache.";
     DramLatency, "dram_latency", "ns", Scalar, "Load-to-use latency of local memory, unloaded.";

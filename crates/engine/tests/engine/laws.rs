@@ -3,6 +3,7 @@
 use huddle_domains::{Kernel, PipeWriterWake, QueueKind, kernel_names};
 use huddle_engine::Cause;
 use huddle_machine::Distance;
+use huddle_program::Program;
 
 use crate::world::{World, hackbench, machine};
 
@@ -19,9 +20,13 @@ const POLICIES: [&str; 7] = [
 /// Runs hackbench and checks what must hold whatever the machine and the policy.
 pub fn lawful(world: &World, cpus: &str, groups: u32, loops: u64, seed: u64) {
     let program = hackbench(groups, loops);
-    let (report, watch) = world.run(&program, cpus, &[], seed);
-    let workers = 40 * groups;
-    assert_eq!(report.messages, u64::from(groups) * 400 * loops + u64::from(workers), "messages and ready bytes");
+    lawful_program(world, cpus, &program, (40 * groups, u64::from(groups) * 400 * loops), seed);
+}
+
+/// The same of a hackbench of so many workers and messages between them.
+pub fn lawful_program(world: &World, cpus: &str, program: &Program, (workers, messages): (u32, u64), seed: u64) {
+    let (report, watch) = world.run(program, cpus, &[], seed);
+    assert_eq!(report.messages, messages + u64::from(workers), "messages and ready bytes");
     for task in 1..=workers as usize {
         let finished = report.finished_ns[task];
         assert!(finished > 0 && finished <= report.measured_ns, "task {task} finished at {finished}");

@@ -11,5 +11,6 @@ mod errors;
 mod hackbench;
 mod laws;
 mod memory;
+mod sockets;
 mod watch;
 mod world;

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use huddle_lab::{
-    Affinity, Conditions, Experiment, LabError, MAX_RUNS, MAX_SECONDS, MIN_SECONDS, Options, Part, Progress, Spread,
-    Without,
+    Affinity, Conditions, Experiment, LabError, MAX_RUNS, MAX_SECONDS, MIN_SECONDS, Options, Override, Part, Progress,
+    Spread, Without,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
@@ -19,22 +19,27 @@ use crate::output::Output;
 #[command(after_help = "Examples:\n  \
     huddle compare rfc2-one-node --reduced\n  \
     huddle compare --machine kunpeng920 --nodes 0 --workload hackbench/threads-pipe --load 1,2,4 \\\n      \
-    --policies linux-5.9,rfc2-cluster --runs 5 --json result.json")]
+    --policies linux-5.9,rfc2-cluster --runs 5 --json result.json\n  \
+    huddle compare --machine kunpeng920 --nodes 0 --workload hackbench/processes-socket,size=1000 --load 4 \\\n      \
+    --policies linux-5.10,linux-6.7 --override kernel=6.7,queue=5.10")]
 pub struct Args {
     /// A shipped experiment (see --list), or the path of an experiment's .toml file
     experiment: Option<String>,
     /// Machine of a table of one's own: a built-in name or a machine file
     #[arg(long, value_name = "MACHINE")]
     machine: Option<String>,
-    /// Its workload, as suite/case,key=value; a stated length (loops=, minstr=) is run as it is
+    /// Its workload, as suite/case,key=value; a stated length (loops=, minstr=, ms=, rounds=) is run as it is
     #[arg(long, value_name = "WORKLOAD")]
     workload: Option<String>,
-    /// Loads, comma-separated: groups, copies
+    /// Loads, comma-separated: groups, copies, hogs, pairs
     #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     load: Option<String>,
     /// Policies, comma-separated; the first is the baseline
     #[arg(long, value_name = "LIST")]
     policies: Option<String>,
+    /// Parts of kernel records for all policies in place of their own kernels': kernel (all of it), domains, balance, queue
+    #[arg(long = "override", value_name = "PART=KERNEL,…")]
+    overrides: Option<String>,
     /// NUMA nodes that the benchmark may use, comma-separated, as numactl -N sets them
     #[arg(long, value_name = "LIST")]
     nodes: Option<String>,
@@ -157,6 +162,9 @@ fn experiment(args: &Args) -> Result<Experiment, Failure> {
         }
         None => own(args, loads, policies)?,
     };
+    if let Some(overrides) = &args.overrides {
+        experiment.overrides = Some(Override::parse(overrides).map_err(|error| Failure::usage(format!("--{error}")))?);
+    }
     if args.reduced {
         experiment.reduce();
     }
