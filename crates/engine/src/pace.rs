@@ -10,7 +10,7 @@ use huddle_machine::{CostKey, CpuId, Machine};
 
 use crate::Observer;
 use crate::sim::Sim;
-use crate::state::{Phase, Stage};
+use crate::state::Phase;
 use crate::without::{Part, Without};
 
 /// Losses are in 1024ths of the time.
@@ -173,9 +173,8 @@ impl<O: Observer> Sim<'_, O> {
         }
         self.pace.change(self.now, c, works);
         let threads = self.span(self.setup.tree.smt[c]);
-        let beside = threads.iter().map(CpuId::index).find(|&cpu| cpu != c && self.runs_memory(cpu));
-        if let Some(cpu) = beside {
-            self.memory_changed(cpu);
+        if threads.iter().map(CpuId::index).any(|cpu| cpu != c && self.runs_memory(cpu)) {
+            self.memory_changed();
         }
     }
 

@@ -171,7 +171,8 @@ fn kunpeng_a_run_that_is_over_before_the_switch_never_sees_it() {
 #[test]
 fn kunpeng_hackbench_goes_on_over_a_rebuild_and_repeats_itself() {
     let machine = machine("kunpeng920:nodes=1");
-    let world = World::new(&machine, "linux-6.7").then(2 * MS, World::with_kernel(&machine, "linux-6.7", without_level));
+    let world =
+        World::new(&machine, "linux-6.7").then(2 * MS, World::with_kernel(&machine, "linux-6.7", without_level));
     let [first, second] = [0; 2].map(|_| world.run(&hackbench(2, 30), "0-23", &[], 5).0);
     assert_eq!((first.rebuilt_ns, &first), (Some(2 * MS), &second));
 }

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use huddle_lab::{
-    Affinity, Conditions, Experiment, LabError, MAX_RUNS, MAX_SECONDS, MIN_SECONDS, Options, Part, Progress, Spread, Without,
+    Affinity, Conditions, Experiment, LabError, MAX_RUNS, MAX_SECONDS, MIN_SECONDS, Options, Part, Progress, Spread,
+    Without,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
