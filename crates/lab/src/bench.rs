@@ -52,7 +52,8 @@ impl Bench {
         };
         let contenders = experiment.policies.iter().map(contender).collect::<Result<Vec<_>, LabError>>()?;
         let Conditions { cluster_off, switch_cluster, .. } = experiment.conditions;
-        if (cluster_off || switch_cluster.is_some()) && !contenders.iter().any(|contender| contender.has_cluster_level) {
+        if (cluster_off || switch_cluster.is_some()) && !contenders.iter().any(|contender| contender.has_cluster_level)
+        {
             let kernels: Vec<&str> = contenders.iter().map(|contender| contender.kernel.name.as_str()).collect();
             return Err(LabError::NoClusterLevel { kernels: kernels.join(", ") });
         }

@@ -101,7 +101,9 @@ pub enum LabError {
         online: String,
     },
     /// No kernel of the comparison has a cluster level that could be switched.
-    #[error("none of the kernels {kernels} has a cluster level to switch; compare a policy of 5.16 or later, or of the RFC")]
+    #[error(
+        "none of the kernels {kernels} has a cluster level to switch; compare a policy of 5.16 or later, or of the RFC"
+    )]
     NoClusterLevel {
         /// The kernels.
         kernels: String,

@@ -351,7 +351,9 @@ impl Experiment {
                 return fault(&format!("{prefix}seconds"), &message);
             }
         }
-        self.conditions.fault().or_else(|| self.published.as_ref().and_then(|published| self.published_fault(published)))
+        self.conditions
+            .fault()
+            .or_else(|| self.published.as_ref().and_then(|published| self.published_fault(published)))
     }
 
     fn published_fault(&self, published: &Published) -> Option<(String, String)> {
@@ -604,8 +606,11 @@ utilisation = [{ load = 1, percent = 50.0 }]
         };
         refused("runs = 2", "runs = 2\nswitch_cluster = -1.0", "switch_cluster: is -1; must be from 0 to 3600 seconds");
         refused("runs = 2", "runs = 2\ncluster = \"maybe\"", "cluster: is `maybe`; must be on or off");
-        assert!(refusal("runs = 2", "runs = 2\nwithout = [\"clocks\"]").contains(" without: there is no mechanism `clocks`"));
-        refused("name = \"small\", "name = \" \"", "name: is empty; give the experiment a name");
+        assert!(
+            refusal("runs = 2", "runs = 2\nwithout = [\"clocks\"]")
+                .contains(" without: there is no mechanism `clocks`")
+        );
+        refused("name = \"small\"", "name = \" \"", "name: is empty; give the experiment a name");
         refused("nodes = [0]", "nodes = [0, 1, 0]", "nodes: 0 is given twice");
         refused("source = \"nowhere\"", "source = \"\"", "published.source: is empty; say where it was published");
         refused(

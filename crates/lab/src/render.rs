@@ -74,9 +74,8 @@ fn changed(out: &mut String, comparison: &Comparison) {
     let having = comparison.policies.iter().filter(|policy| policy.has_cluster_level);
     let having: Vec<&str> = having.map(|policy| policy.name.as_str()).collect();
     line!(out, "  cluster    {text}, for {}", having.join(", "));
-    let runs = || comparison.loads.iter().flat_map(|load| &load.cells).filter(|cell| {
-        having.contains(&cell.policy.as_str())
-    });
+    let runs =
+        || comparison.loads.iter().flat_map(|load| &load.cells).filter(|cell| having.contains(&cell.policy.as_str()));
     let over = runs().flat_map(|cell| &cell.runs).filter(|run| run.rebuilt_s.is_none()).count();
     if changed.switch_cluster_s.is_some() && over > 0 {
         line!(out, "             {over} of their runs ended before that");
