@@ -173,9 +173,8 @@ impl<O: Observer> Sim<'_, O> {
         }
         self.pace.change(self.now, c, works);
         let threads = self.span(self.setup.tree.smt[c]);
-        let beside = threads.iter().map(CpuId::index).find(|&cpu| cpu != c && self.runs_memory(cpu));
-        if let Some(cpu) = beside {
-            self.memory_changed(cpu);
+        if threads.iter().map(CpuId::index).any(|cpu| cpu != c && self.runs_memory(cpu)) {
+            self.memory_changed();
         }
     }
 

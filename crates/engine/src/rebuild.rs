@@ -72,3 +72,54 @@ impl<O: Observer> Sim<'_, O> {
         self.observer.rebuilt(self.now, tree);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use huddle_machine::{CpuId, Machine};
+
+    use crate::Rebuild;
+    use crate::testing::still;
+
+    #[test]
+    fn kunpeng_a_rebuild_forgets_what_balancing_learned_and_counts_idle_cpus_busy_until_they_idle_anew() {
+        let machine = Machine::load("kunpeng920:nodes=1").unwrap();
+        still(
+            (&machine, "linux-6.7"),
+            (0, 0),
+            |_| (),
+            |sim| {
+                let (tree, plan) = (sim.setup.tree, sim.setup.plan);
+                let llc = tree.cached[0].llc_index as usize;
+                // CPU 1 has been busy at a tick, the others idle: one of 24 is busy.
+                sim.busy_again(1);
+                assert_eq!(sim.llcs[llc].nr_busy, 1);
+                (sim.overloaded, sim.llcs[llc].nr_idle_scan) = (true, 20);
+                for domain in &mut sim.domains {
+                    (domain.balance_interval, domain.nr_balance_failed, domain.max_newidle_lb_cost) = (48, 3, 9_000);
+                }
+                sim.imbalanced.fill(true);
+                let base = tree.base[0].unwrap().0 as usize;
+                sim.now = 70_000_000;
+                sim.setup.conditions.rebuild = Some(Rebuild { after_ns: 0, tree, plan });
+                sim.rebuild_domains();
+                // The cluster of four: due 4 ms from now.
+                let domain = &sim.domains[base];
+                assert_eq!((domain.balance_interval, domain.last_balance), (4, sim.jiffies()));
+                assert_eq!((domain.nr_balance_failed, domain.max_newidle_lb_cost), (0, 0));
+                assert!(!sim.overloaded && !sim.imbalanced.contains(&true));
+                assert_eq!((sim.llcs[llc].nr_busy, sim.llcs[llc].nr_idle_scan), (24, 0));
+                // CPU 2's tick was stopped before: its first busy tick counts nothing, the idling after that does.
+                sim.busy_again(2);
+                assert_eq!(sim.llcs[llc].nr_busy, 24);
+                sim.enter_idle(2);
+                assert_eq!(sim.llcs[llc].nr_busy, 23);
+                sim.enter_idle(1);
+                assert_eq!((sim.llcs[llc].nr_busy, sim.rebuilt), (22, Some(70_000_000)));
+                assert!(sim.nohz.contains(CpuId(1)));
+                // Asked for once, done once.
+                sim.rebuild_domains();
+                assert_eq!(sim.llcs[llc].nr_busy, 22);
+            },
+        );
+    }
+}

@@ -733,6 +733,7 @@ fn new_task(script: u32, affinity: u32, tuning: &Tuning) -> Task {
         memory_left: 0.0,
         memory_cost: 0.0,
         cache_cpu: NONE,
+        home: NONE,
         profile: 0,
         weight: NICE_0,
         vruntime: 0,

@@ -369,6 +369,8 @@ pub struct Task {
     pub memory_cost: f64,
     /// The CPU whose cache its memory-bound code filled last.
     pub cache_cpu: u32,
+    /// The node of its memory: where it first ran memory-bound code; [`NONE`] before.
+    pub home: u32,
     /// The memory phase's profile.
     pub profile: u32,
 

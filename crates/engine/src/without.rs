@@ -35,6 +35,7 @@ parts! {
     Frequency, "frequency", "The clock does not fall as more cores of a package are active.";
     Memory, "memory", "Memory-bound code never misses a cache: neither latencies nor bandwidths slow it.";
     Bandwidth, "bandwidth", "Clusters and nodes draw any amount from memory.";
+    RemoteMemory, "remote-memory", "Memory of another node is as near as one's own; its bus still is that node's.";
     SharedData, "shared-data", "Lines that another CPU wrote last are pulled in no time.";
     Locks, "locks", "Nobody waits for the lock of a run queue or of a wait queue.";
     PipeMutex, "pipe-mutex", "Several tasks may be inside one pipe at once.";

@@ -63,6 +63,15 @@ fn wrong_use_is_one_line_and_status_2() {
         (vec!["rfc2-one-node", "--machine", "jacobsville"], "--machine cannot change"),
         (vec!["rfc2-one-node", "--policies", "linux-5.9,nonsense"], "unknown policy `nonsense`"),
         (vec!["--list", "rfc2-one-node"], "--list"),
+        (vec!["rfc2-one-node", "--without", "clocks"], "--without `clocks`: there is no mechanism `clocks`; there are"),
+        (vec!["rfc2-one-node", "--without", "tick,"], "there is no mechanism ``"),
+        (vec!["rfc2-one-node", "--cluster", "maybe"], "--cluster maybe: must be on or off"),
+        (vec!["rfc2-one-node", "--switch-cluster", "-1"], "--switch-cluster `-1`: must be from 0 to 3600"),
+        (vec!["rfc2-one-node", "--switch-cluster", "soon"], "--switch-cluster `soon`"),
+        (
+            own("--policies", "linux-5.9,linux-5.10", &["--cluster", "off"]),
+            "none of the kernels 5.9, 5.10 has a cluster",
+        ),
         (vec!["--machine", "kunpeng920"], "give all of --machine, --workload, --load and --policies"),
         (own("--machine", "pdp11", &[]), "pdp11"),
         (own("--workload", "hackbench/carrier-pigeon", &[]), "unknown workload"),
@@ -320,4 +329,49 @@ fn files(folder: &Path) -> Vec<String> {
         fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
+}
+
+/// Text and JSON of a comparison of one's own.
+fn compared(more: &[&str]) -> (String, serde_json::Value) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("result.json");
+    let mut arguments = own("--load", "1", &["--runs", "2"]);
+    arguments.extend(more);
+    arguments.extend(["--json", file.to_str().unwrap()]);
+    let output = huddle(&arguments).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    (String::from_utf8(output.stdout).unwrap(), serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap())
+}
+
+#[test]
+fn what_is_left_out_is_said_in_head_and_json_and_costs_nothing() {
+    let (text, json) = compared(&["--without", "scan-cost,tick"]);
+    assert!(text.contains("\n  without    scan-cost, tick\n"), "{text}");
+    assert_eq!(json["changed"]["without"], serde_json::json!(["scan-cost", "tick"]));
+    let search = |json: &serde_json::Value| json["loads"][0]["cells"][0]["runs"][0]["cpu_ns"]["search"].clone();
+    assert_eq!(search(&json), 0);
+    let (text, json) = compared(&[]);
+    assert!(!text.contains("\n  without ") && !text.contains("\n  cluster "), "{text}");
+    assert_ne!(search(&json), 0);
+    assert_eq!(json["changed"], serde_json::json!({ "without": [], "cluster": "on", "switch_cluster_s": null }));
+}
+
+#[test]
+fn the_cluster_level_is_switched_for_the_kernels_that_have_it_and_runs_say_when() {
+    let (text, json) = compared(&["--cluster", "off", "--switch-cluster", "0.0001"]);
+    let head = "\n  cluster    level off at boot, switched on 0.0001 s after a run's start, for rfc2-cluster\n";
+    assert!(text.contains(head), "{text}");
+    let rebuilt = |policy: usize| json["loads"][0]["cells"][policy]["runs"][0]["rebuilt_s"].clone();
+    assert_eq!((rebuilt(0), rebuilt(1)), (serde_json::Value::Null, serde_json::json!(0.0001)));
+    let (text, _) = compared(&["--switch-cluster", "3600"]);
+    assert!(text.contains("for rfc2-cluster\n             2 of their runs ended before that\n"), "{text}");
+    let (text, _) = compared(&["--cluster", "off"]);
+    assert!(text.contains("\n  cluster    level off, for rfc2-cluster\n"), "{text}");
+}
+
+#[test]
+fn the_mechanisms_are_listed_without_an_experiment() {
+    let output = huddle(&["--without", "help"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && text.contains("\nscan-cost     Examining CPUs"), "{text}");
 }

@@ -612,6 +612,12 @@ utilisation = [{ load = 1, percent = 50.0 }]
             let line = refusal(from, to);
             assert_eq!(line, format!("small.toml: {said}"));
         };
+        refused("runs = 2", "runs = 2\nswitch_cluster = -1.0", "switch_cluster: is -1; must be from 0 to 3600 seconds");
+        refused("runs = 2", "runs = 2\ncluster = \"maybe\"", "cluster: is `maybe`; must be on or off");
+        assert!(
+            refusal("runs = 2", "runs = 2\nwithout = [\"clocks\"]")
+                .contains(" without: there is no mechanism `clocks`")
+        );
         refused("name = \"small\"", "name = \" \"", "name: is empty; give the experiment a name");
         refused("nodes = [0]", "nodes = [0, 1, 0]", "nodes: 0 is given twice");
         refused("source = \"nowhere\"", "source = \"\"", "published.source: is empty; say where it was published");
@@ -690,6 +696,23 @@ utilisation = [{ load = 1, percent = 50.0 }]
         let change = published.change("rfc2-cluster", "linux-5.9", 2).unwrap();
         assert_eq!((format!("{:.2}", change.percent), published.utilisation.len()), ("-4.26".into(), 1));
         assert_eq!(one.fault(), None);
+    }
+
+    #[test]
+    fn a_file_says_what_is_left_out_and_when_the_cluster_level_changes() {
+        let more = "runs = 2\nwithout = [\"hand-over\", \"scan-cost\"]\ncluster = \"off\"\nswitch_cluster = 0.5";
+        let read = Experiment::parse("small.toml", &SMALL.replace("runs = 2", more)).unwrap();
+        let without = Without::parse(["scan-cost", "hand-over"]).unwrap();
+        assert_eq!(read.conditions, Conditions { without, cluster_off: true, switch_cluster: Some(0.5) });
+        assert_eq!(Experiment::parse("small.toml", SMALL).unwrap().conditions, Conditions::default());
+        // Of the two kernels only that of the RFC has the level; alone the other has nothing to switch.
+        let alone = SMALL.replace("runs = 2", more).replace(", \"rfc2-cluster\"]", "]");
+        let alone = alone.replace("  { policy = \"rfc2-cluster\", load = 2, seconds = 9.0, std_percent = 0.8 },\n", "");
+        assert_eq!(
+            Experiment::parse("small.toml", &alone).unwrap_err().to_string(),
+            "small.toml: cluster: none of the kernels 5.9 has a cluster level to switch; compare a policy of 5.16 or later, \
+             or of the RFC"
+        );
     }
 
     #[test]

@@ -64,6 +64,9 @@ impl CostKeyInfo {
     /// What a machine that does not state the figure is taken to have, with mark D; `None` where it must.
     pub fn default_value(&self) -> Option<f64> {
         match self.key {
+            // Distances 16 and 32 of a Kunpeng then cost 30 and 110 ns more, 21 of a Xeon 55: the middle and the upper end of what is
+            // recalled of them.
+            CostKey::RemoteMemory => Some(5.0),
             // Two threads together do a quarter more than one.
             CostKey::SmtShare => Some(0.625),
             CostKey::AllCoreClock => Some(1.0),
@@ -127,6 +130,7 @@ cost_keys! {
     DramLatency, "dram_latency", "ns", Scalar, "Load-to-use latency of local memory, unloaded.";
     ClusterBandwidth, "cluster_bandwidth", "GB/s", Scalar, "Memory bandwidth that one cluster can draw.";
     NodeBandwidth, "node_bandwidth", "GB/s", Scalar, "Memory bandwidth of one node.";
+    RemoteMemory, "remote_memory", "ns", Scalar, "What an access to another node's memory takes more than to one's own, for each unit of NUMA distance beyond 10.";
     SmtShare, "smt_share", "fraction", Scalar, "What a thread gets done while another thread of its core works, by what it gets done alone.";
     AllCoreClock, "all_core_clock", "fraction", Scalar, "Clock with all cores of a package active, by that with one; 1 where it does not change.";
     Jitter, "jitter", "fraction", Scalar, "Relative standard deviation of each stretch of computing, drawn by the run's seed.";
