@@ -24,6 +24,8 @@ enum Task {
     VmMatrix(VmMatrix),
     /// Compare schedulers in a guest: where wake-ups land and hogs run under each, and write docs/schedulers.md
     VmSchedulers(VmSchedulers),
+    /// Record wake-ups of real kernels in guests, replay them through the policies, and write docs/agreement.md
+    VmAgreement(VmAgreement),
 }
 
 /// The guest has busybox, `huddle` and its kernel's configuration; the command's output comes back as it is written.
@@ -97,11 +99,22 @@ struct VmSchedulers {
     output: Option<PathBuf>,
 }
 
+#[derive(clap::Args)]
+struct VmAgreement {
+    /// Record this kernel (repeatable; all when absent)
+    #[arg(long, value_name = "SERIES")]
+    kernel: Vec<String>,
+    /// Keep each kernel's record in this folder, and boot no guest whose record is there already
+    #[arg(long, value_name = "FOLDER")]
+    records: Option<PathBuf>,
+}
+
 fn main() -> ExitCode {
     let result = match Task::parse() {
         Task::Vm(vm) => run_vm(&vm).map(ExitCode::from),
         Task::VmMatrix(matrix) => run_matrix(matrix),
         Task::VmSchedulers(schedulers) => run_schedulers(schedulers),
+        Task::VmAgreement(agreement) => run_agreement(&agreement),
     };
     result.unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");
@@ -172,6 +185,15 @@ fn run_schedulers(asked: VmSchedulers) -> Result<ExitCode> {
     }
     let complete = schedulers.run(&packages::cache()?, programs)?;
     Ok(if complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn run_agreement(asked: &VmAgreement) -> Result<ExitCode> {
+    let guest_load = build(&["--package", "xtask", "--bin", "guest-load"], "guest-load")?;
+    for series in &asked.kernel {
+        let record = xtask::agreement::record(&packages::cache()?, series, &guest_load)?;
+        std::fs::write(asked.records.as_deref().unwrap_or(Path::new(".")).join(series), record)?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn cpus(list: Option<&str>) -> Result<Vec<usize>> {
