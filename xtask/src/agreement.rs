@@ -22,11 +22,13 @@ struct Case {
 }
 
 /// Few wake-ups on a machine nearly idle, hackbench below, at and beyond the number of CPUs beside hogs, and hogs alone.
-const CASES: [Case; 6] = [
-    Case { name: "pairs", window: "1", before: "2", load: "--pairs 6 --hogs 4 --work 200 --seconds 3" },
-    Case { name: "crowd", window: "1", before: "2", load: "--pairs 14 --hogs 8 --work 300 --seconds 3" },
-    Case { name: "hackbench", window: "0.5", before: "2", load: "--groups 1 --fds 6 --hogs 4 --seconds 3" },
-    Case { name: "full", window: "0.5", before: "2", load: "--groups 2 --fds 8 --hogs 6 --seconds 3" },
+const CASES: [Case; 8] = [
+    Case { name: "pairs", window: "1.5", before: "2", load: "--pairs 6 --hogs 4 --work 200 --seconds 4" },
+    Case { name: "crowd", window: "2", before: "2", load: "--pairs 14 --hogs 8 --work 300 --seconds 4" },
+    Case { name: "mixed", window: "1.5", before: "2", load: "--pairs 10 --hogs 10 --work 50 --seconds 4" },
+    Case { name: "hackbench", window: "1", before: "2", load: "--groups 1 --fds 6 --hogs 4 --seconds 3" },
+    Case { name: "half", window: "1", before: "2", load: "--groups 1 --fds 8 --hogs 10 --seconds 3" },
+    Case { name: "full", window: "0.7", before: "2", load: "--groups 2 --fds 8 --hogs 6 --seconds 3" },
     Case { name: "hogs6", window: "4", before: "0", load: "--hogs 6 --seconds 4" },
     Case { name: "hogs12", window: "4", before: "0", load: "--hogs 12 --seconds 4" },
 ];

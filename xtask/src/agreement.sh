@@ -22,9 +22,14 @@ case $(uname -r) in
 *) probe "p:huddle/select select_task_rq_fair prev=\$arg2:s32 flags=\$arg3:s32 $fields" ;;
 esac
 probe 'r256:huddle/selected select_task_rq_fair cpu=$retval:s32'
-probe 'p:huddle/sibling select_idle_sibling prev=$arg2:s32 target=$arg3:s32'
-probe 'p:huddle/read available_idle_cpu cpu=$arg1:s32'
-probe 'r256:huddle/idle available_idle_cpu idle=$retval:s32'
+# What the steps ask of a CPU; where that is part of its callers, what they and the entry rule ask.
+if grep -q ' choose_idle_cpu$' /proc/kallsyms; then
+    probe 'p:huddle/choose choose_idle_cpu cpu=$arg1:s32'
+    probe 'r256:huddle/idle choose_idle_cpu idle=$retval:u8'
+else
+    probe 'p:huddle/look available_idle_cpu cpu=$arg1:s32'
+    probe 'r256:huddle/idle available_idle_cpu idle=$retval:s32'
+fi
 
 echo 0 > tracing_on
 echo mono > trace_clock

@@ -237,7 +237,10 @@ enum Counted {
     /// Messages read.
     Receiver(u64),
     Sender,
-    Hog { cpu_changes: u64, cluster_changes: u64 },
+    Hog {
+        cpu_changes: u64,
+        cluster_changes: u64,
+    },
     Bound,
 }
 
