@@ -60,10 +60,14 @@ fn download(cache: &Path, series: &str, arch: &str, folder: &Path) -> Result<()>
         bail!("Debian's archive has no cloud kernel {series} for {arch}; the matrix runs {}", SERIES.join(", "));
     };
     let release = format!("{version}{suffix}");
-    // From 7.0 on the image is a package of its own and the package of that name is empty.
-    let split = ["linux-binary", "linux-base"].map(|part| format!("{part}-{release}"));
-    let whole = [format!("linux-image-{release}")];
-    let names: &[String] = if apt.names(&split[0])?.contains(&split[0]) { &split } else { &whole };
+    // From 6.19 on the image is a package of its own; where the package of that name is empty the rest is in linux-base.
+    let mut names = Vec::new();
+    for part in ["linux-binary", "linux-base", "linux-image"] {
+        let name = format!("{part}-{release}");
+        if apt.names(&name)?.contains(&name) {
+            names.push(name);
+        }
+    }
     let all = folder.join("all");
     fs::create_dir(&all)?;
     apt.unpack(&names.iter().map(String::as_str).collect::<Vec<_>>(), &all)?;

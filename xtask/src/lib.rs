@@ -8,6 +8,7 @@ pub mod guest;
 pub mod guests;
 pub mod initramfs;
 pub mod kernel;
+pub mod live;
 pub mod load;
 pub mod matrix;
 pub mod packages;

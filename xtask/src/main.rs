@@ -10,6 +10,7 @@ use clap::Parser;
 use huddle_machine::{CpuSet, load_topology};
 
 use xtask::guest::{Guest, Streams};
+use xtask::live::{Live, WHOLE};
 use xtask::matrix::Matrix;
 use xtask::schedulers::Schedulers;
 use xtask::shape::Shape;
@@ -22,6 +23,8 @@ enum Task {
     Vm(Vm),
     /// Check Huddle's sched domains against every kernel on every machine of the matrix, and write docs/kernel-matrix.md
     VmMatrix(VmMatrix),
+    /// Attach, load and stop the live scheduler on kernels and machines, and write docs/live-matrix.md
+    VmLive(VmLive),
     /// Compare schedulers in a guest: where wake-ups land and hogs run under each, and write docs/schedulers.md
     VmSchedulers(VmSchedulers),
     /// Record wake-ups of real kernels in guests, replay them through the policies, and write docs/agreement.md
@@ -81,9 +84,22 @@ struct VmMatrix {
 }
 
 #[derive(clap::Args)]
+struct VmLive {
+    /// Run this kernel (repeatable; all when absent)
+    #[arg(long, value_name = "RELEASE")]
+    kernel: Vec<String>,
+    /// Run this machine of the matrix (repeatable; all when absent)
+    #[arg(long, value_name = "NAME")]
+    machine: Vec<String>,
+    /// Where to write the table; docs/live-matrix.md for all, nowhere for a part
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+#[derive(clap::Args)]
 struct VmSchedulers {
-    /// Series of Debian's cloud kernel; it needs sched_ext, 6.12 or later
-    #[arg(long, default_value = "7.2", value_name = "SERIES")]
+    /// Series or release of Debian's cloud kernel with sched_ext, whose type information is whole (docs/kernels.md)
+    #[arg(long, default_value = WHOLE, value_name = "SERIES")]
     kernel: String,
     /// How often each load runs under each scheduler
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -113,6 +129,7 @@ fn main() -> ExitCode {
     let result = match Task::parse() {
         Task::Vm(vm) => run_vm(&vm).map(ExitCode::from),
         Task::VmMatrix(matrix) => run_matrix(matrix),
+        Task::VmLive(live) => run_live(live),
         Task::VmSchedulers(schedulers) => run_schedulers(schedulers),
         Task::VmAgreement(agreement) => run_agreement(&agreement),
     };
@@ -123,7 +140,8 @@ fn main() -> ExitCode {
 }
 
 fn run_vm(vm: &Vm) -> Result<u8> {
-    let (name, topology) = match guests::find(&vm.machine).and_then(guests::Machine::topology) {
+    let of_matrix = guests::find(&vm.machine);
+    let (name, topology) = match of_matrix.and_then(guests::Machine::topology) {
         Some(topology) => (vm.machine.clone(), topology),
         None => load_topology(Some(&vm.machine))?,
     };
@@ -143,8 +161,14 @@ fn run_vm(vm: &Vm) -> Result<u8> {
         series: &vm.kernel,
         command: shell(&vm.command),
         programs,
-        offline: cpus(vm.offline.as_deref())?,
-        append: vm.append.clone(),
+        offline: match (vm.offline.as_deref(), of_matrix) {
+            (None, Some(machine)) => machine.offline.to_vec(),
+            (list, _) => cpus(list)?,
+        },
+        append: match of_matrix {
+            Some(machine) => format!("{} {}", machine.append, vm.append),
+            None => vm.append.clone(),
+        },
         timeout: Duration::from_secs(vm.timeout),
         console: vm.console.clone(),
     };
@@ -167,6 +191,15 @@ fn run_matrix(asked: VmMatrix) -> Result<ExitCode> {
     Ok(if same { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+fn run_live(asked: VmLive) -> Result<ExitCode> {
+    let whole = asked.kernel.is_empty() && asked.machine.is_empty();
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/live-matrix.md");
+    let output = asked.output.or_else(|| whole.then_some(shipped));
+    let live = Live { kernels: asked.kernel, machines: asked.machine, output };
+    let well = live.run(&packages::cache()?, &[live_huddle()?, guest_load()?])?;
+    Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
 fn run_schedulers(asked: VmSchedulers) -> Result<ExitCode> {
     let whole = asked.only.is_empty();
     let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/schedulers.md");
@@ -179,9 +212,9 @@ fn run_schedulers(asked: VmSchedulers) -> Result<ExitCode> {
         output: asked.output.or_else(|| whole.then_some(shipped)),
     };
     let with_huddle = schedulers.needs_huddle()?;
-    let mut programs = vec![build(&["--package", "xtask", "--bin", "guest-load"], "guest-load")?];
+    let mut programs = vec![guest_load()?];
     if with_huddle {
-        programs.push(build(&["--package", "huddle", "--features", "live"], "huddle")?);
+        programs.push(live_huddle()?);
     }
     let complete = schedulers.run(&packages::cache()?, programs)?;
     Ok(if complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -212,6 +245,14 @@ fn shell(command: &[String]) -> String {
             quoted.collect::<Vec<_>>().join(" ")
         }
     }
+}
+
+fn guest_load() -> Result<PathBuf> {
+    build(&["--package", "xtask", "--bin", "guest-load"], "guest-load")
+}
+
+fn live_huddle() -> Result<PathBuf> {
+    build(&["--package", "huddle", "--features", "live"], "huddle")
 }
 
 fn huddle() -> Result<PathBuf> {

@@ -43,12 +43,10 @@ const IDLER_BY: usize = 2;
 const CPUS_LOOKED_AT: usize = 16;
 /// Tasks that must wait in a cluster of another node before one of them is taken.
 const LEAST_FARTHER: usize = 2;
-/// One in so many sync wake-ups of a CPU is taken for a promise to sleep.
-const PROMISES_LOOKED_AT: u8 = 8;
-/// Kept promises are counted up to this.
-const PROMISES_MOST: u8 = 15;
-/// A waker with so many kept promises keeps sync.
-const PROMISES_ENOUGH: u8 = 8;
+/// One in so many wake-ups of a CPU is looked after: its promise to sleep if it is sync, and how long the CPU that it claims takes to come.
+const LOOKED_AT: u8 = 8;
+/// What a promise that is not kept counts for, ns.
+const BROKEN_NS: u64 = 1_000_000;
 
 /// All queues, and what the scheduler knows of CPUs and tasks.
 pub(crate) struct Queues {
@@ -85,6 +83,8 @@ struct CpuQueues {
     node: Clusters,
     /// Tasks that it runs next, in order of arrival.
     local: VecDeque<u32>,
+    /// What the last rotating choice made here fell on.
+    rotated: u32,
     /// Waiting tasks that are bound to it as (virtual time, task), greatest first.
     bound: Vec<(u64, u32)>,
     /// The last task taken was one of those.
@@ -105,8 +105,12 @@ struct CpuQueues {
     owed: (u64, u64),
     /// Its task has promised to sleep, or has broken that promise.
     promise: Promise,
-    /// Sync wake-ups that it made, modulo [`PROMISES_LOOKED_AT`].
-    sync_wakeups: u8,
+    /// Wake-ups that it made, modulo [`LOOKED_AT`]: the last one is looked after when this is 0.
+    wakeups: u8,
+    /// When it was claimed for a wake-up that is looked after; [`NEVER`] otherwise.
+    claimed_at: u64,
+    /// How long a task waits for it to come out of idle, on average, ns; 0: not known.
+    idle_wait: u64,
     /// The version of each cluster's queue that it has seen.
     seen: Vec<u32>,
 }
@@ -115,7 +119,8 @@ struct CpuQueues {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Promise {
     None,
-    Given,
+    /// At this time.
+    Given(u64),
     /// It has woken another since.
     Broken,
 }
@@ -128,7 +133,10 @@ struct Account {
     slice: u64,
     /// The CPU that it ran on last.
     ran_on: u32,
-    promises_kept: u8,
+    /// When it last stopped running.
+    stopped_at: u64,
+    /// From its sync wake-ups to its sleep, on average, ns; 0: not known.
+    sync_ns: u64,
     /// Its present wake-up was placed; it goes to the local queue; its waker has paid for the cluster's queue.
     placed: bool,
     goes_local: bool,
@@ -159,6 +167,7 @@ impl Queues {
                 llc: sets.llc_clusters,
                 node: sets.node_clusters,
                 local: VecDeque::new(),
+                rotated: 0,
                 bound: Vec::new(),
                 bound_turn: false,
                 kept: NONE,
@@ -169,13 +178,23 @@ impl Queues {
                 waiting: 0,
                 owed: (0, 0),
                 promise: Promise::None,
-                sync_wakeups: 0,
+                wakeups: 0,
+                claimed_at: NEVER,
+                idle_wait: 0,
                 seen: vec![0; clusters.len()],
             }
         };
         let cpus: Vec<CpuQueues> = (0..tree.nr_cpus).map(cpu_queues).collect();
-        let account =
-            Account { lag: 0, slice: 0, ran_on: NONE, promises_kept: 0, placed: false, goes_local: false, paid: false };
+        let account = Account {
+            lag: 0,
+            slice: 0,
+            ran_on: NONE,
+            stopped_at: 0,
+            sync_ns: 0,
+            placed: false,
+            goes_local: false,
+            paid: false,
+        };
         let mut queues = Queues {
             cpus,
             clusters,
@@ -214,6 +233,20 @@ impl Queues {
         self.idle_cores.words()[word]
     }
 
+    /// Tasks that wait in the CPU's local queue.
+    pub(crate) fn nr_local(&self, c: usize) -> u32 {
+        self.cpus[c].local.len() as u32
+    }
+
+    /// What the last rotating choice made on CPU `c` fell on.
+    pub(crate) fn last_rotated(&self, c: usize) -> CpuId {
+        CpuId(self.cpus[c].rotated)
+    }
+
+    pub(crate) fn set_last_rotated(&mut self, c: usize, cpu: CpuId) {
+        self.cpus[c].rotated = cpu.0;
+    }
+
     /// Takes an idle CPU out of everybody's sight (`scx_idle_test_and_clear_cpu`). False when it is not idle.
     pub(crate) fn claim(&mut self, idle: &mut CpuSet, tree: &DomainTree, cpu: CpuId) -> bool {
         let free = idle.contains(cpu);
@@ -234,29 +267,45 @@ impl Queues {
         }
     }
 
-    /// A wake-up by CPU `c` is about to be placed. Whether the CPU's task has lately kept what its sync hints promise;
+    /// A wake-up by CPU `c` is about to be placed. Whether the CPU's task sleeps sooner after its sync wake-ups than an idle CPU comes;
     /// any wake-up breaks a promise that is still to be kept.
-    pub(crate) fn note_waking(&mut self, c: usize, curr: u32, sync: bool) -> bool {
+    pub(crate) fn note_waking(&mut self, c: usize, curr: u32, sync: bool, now: u64) -> bool {
         let queues = &mut self.cpus[c];
+        queues.wakeups = (queues.wakeups + 1) % LOOKED_AT;
         if queues.promise != Promise::None {
             queues.promise = Promise::Broken;
-        } else if sync {
-            queues.sync_wakeups = (queues.sync_wakeups + 1) % PROMISES_LOOKED_AT;
-            if queues.sync_wakeups == 0 {
-                queues.promise = Promise::Given;
-            }
+        } else if sync && queues.wakeups == 0 {
+            queues.promise = Promise::Given(now);
         }
-        self.accounts.get(curr as usize).is_some_and(|account| account.promises_kept >= PROMISES_ENOUGH)
+        let waker = self.accounts.get(curr as usize);
+        waker.is_some_and(|waker| waker.sync_ns != 0 && waker.sync_ns < queues.idle_wait)
+    }
+
+    /// The wake-up by CPU `c` goes straight to another.
+    fn note_claim(&mut self, c: usize, cpu: usize, now: u64) {
+        if self.cpus[c].wakeups == 0 && cpu != c {
+            self.cpus[cpu].claimed_at = now;
+        }
     }
 
     /// The task leaves the CPU, to sleep or preempted.
-    pub(crate) fn note_stop(&mut self, c: usize, t: usize, sleeps: bool) {
-        let kept = &mut self.accounts[t].promises_kept;
+    pub(crate) fn note_stop(&mut self, c: usize, t: usize, sleeps: bool, now: u64) {
+        let account = &mut self.accounts[t];
+        account.stopped_at = now;
         match std::mem::replace(&mut self.cpus[c].promise, Promise::None) {
             Promise::None => {}
-            Promise::Given if sleeps => *kept = (*kept + 1).min(PROMISES_MOST),
-            Promise::Given | Promise::Broken => *kept /= 2,
+            Promise::Given(at) if sleeps => average(&mut account.sync_ns, now - at),
+            Promise::Given(_) | Promise::Broken => average(&mut account.sync_ns, BROKEN_NS),
         }
+    }
+
+    /// The task's lag shrinks by the time that it slept, as far as its cluster's clock went on: the slower the more tasks wait for each of
+    /// its CPUs.
+    fn settle(&mut self, t: usize, now: u64, nr_cpus: usize, waiting: usize) {
+        let account = &mut self.accounts[t];
+        let slept = (now - account.stopped_at).min(4 * SLICE_NS);
+        account.stopped_at = now;
+        account.lag = bounded(account.lag - (slept * nr_cpus as u64 / (nr_cpus + waiting) as u64) as i64);
     }
 
     /// A task of the CPU waits in its cluster's queue.
@@ -311,6 +360,10 @@ fn is_in(k: usize, run: Clusters) -> bool {
     (run.from as usize..(run.from + run.len) as usize).contains(&k)
 }
 
+fn average(mean: &mut u64, ns: u64) {
+    *mean = if *mean == 0 { ns + 1 } else { (3 * *mean + ns) / 4 + 1 };
+}
+
 /// A task that slept long is owed no more than a slice, one that ran long alone waits no longer than two.
 fn bounded(lag: i64) -> i64 {
     lag.clamp(-(SLICE_NS as i64), 2 * SLICE_NS as i64)
@@ -328,6 +381,7 @@ impl<O: Observer> Sim<'_, O> {
     /// The task will run on the CPU before any that waits in a cluster's queue.
     pub(crate) fn join_local(&mut self, t: usize, c: usize) {
         self.join_cpu(t, c);
+        self.dsq.settle(t, self.now, 1, 0);
         self.dsq.accounts[t].slice = SLICE_NS;
         self.dsq.cpus[c].local.push_back(t as u32);
     }
@@ -335,10 +389,17 @@ impl<O: Observer> Sim<'_, O> {
     /// The task waits for the one CPU that it may use.
     fn join_bound(&mut self, t: usize, c: usize) {
         self.join_cpu(t, c);
+        self.settle_in_cluster(t, c);
         self.dsq.accounts[t].slice = 2 * LEAST_SLICE_NS;
         let clock = self.dsq.clusters[self.dsq.cluster_of(c)].clock;
-        let vtime = clock.wrapping_add_signed(bounded(self.dsq.accounts[t].lag));
+        let vtime = clock.wrapping_add_signed(self.dsq.accounts[t].lag);
         insert(&mut self.dsq.cpus[c].bound, vtime, t as u32);
+    }
+
+    fn settle_in_cluster(&mut self, t: usize, c: usize) {
+        let cluster = &self.dsq.clusters[self.dsq.cluster_of(c)];
+        let (nr_cpus, waiting) = (cluster.cpus.len(), cluster.waiting.len());
+        self.dsq.settle(t, self.now, nr_cpus, waiting);
     }
 
     fn join_cpu(&mut self, t: usize, c: usize) {
@@ -362,21 +423,25 @@ impl<O: Observer> Sim<'_, O> {
         self.tasks[t].run = Run::Queued;
         let c = self.tasks[t].cpu as usize;
         self.dsq.cpus[c].waiting += 1;
+        self.settle_in_cluster(t, c);
         let cluster = self.dsq.cluster_of(c);
         let cluster = &mut self.dsq.clusters[cluster];
         let account = &mut self.dsq.accounts[t];
         account.slice = (SLICE_NS / (cluster.waiting.len() as u64 + 1)).max(LEAST_SLICE_NS);
-        insert(&mut cluster.waiting, cluster.clock.wrapping_add_signed(bounded(account.lag)), t as u32);
+        insert(&mut cluster.waiting, cluster.clock.wrapping_add_signed(account.lag), t as u32);
     }
 
     /// The wake-up of `p` was placed. Whether its CPU was claimed: by the steps, or now, if it idles. Behind a waker
     /// that is about to sleep the task waits on the CPU itself.
-    pub(crate) fn note_placed(&mut self, p: usize, claimed: Option<CpuId>, placement: &Placement) -> bool {
+    pub(crate) fn note_placed(&mut self, c: usize, p: usize, claimed: Option<CpuId>, placement: &Placement) -> bool {
         let step = self.setup.plan.steps().get(usize::from(placement.step));
         let claimed = self.claimed_or_claim(claimed, placement.cpu);
+        if claimed {
+            self.dsq.note_claim(c, placement.cpu.index(), self.now);
+        }
         let account = &mut self.dsq.accounts[p];
         account.placed = true;
-        account.goes_local = claimed || matches!(step, Some(Step::SyncStack { .. }));
+        account.goes_local = claimed || matches!(step, Some(Step::SyncStack { .. } | Step::SyncWaker));
         claimed
     }
 
@@ -432,10 +497,12 @@ impl<O: Observer> Sim<'_, O> {
         self.affinities[self.tasks[t].affinity as usize].len() == 1
     }
 
-    /// An idle CPU of the cluster in which the task waits, if there is one, is to come for it.
+    /// An idle CPU of the cluster in which the task waits, if there is one, is to come for it, else one of the LLC.
     fn call_idle(&mut self, t: usize, from: usize) -> bool {
-        let cluster = self.dsq.cluster_of(self.tasks[t].cpu as usize);
-        let Some(cpu) = self.claim_in(cluster, t) else { return false };
+        let cpu = self.tasks[t].cpu as usize;
+        let (cluster, llc) = (self.dsq.cluster_of(cpu), self.dsq.cpus[cpu].llc);
+        let clusters = std::iter::once(cluster).chain(behind(cluster as u32, llc));
+        let Some(cpu) = clusters.filter_map(|cluster| self.claim_in(cluster, t)).next() else { return false };
         self.kick_idle(from, cpu);
         true
     }
@@ -444,7 +511,8 @@ impl<O: Observer> Sim<'_, O> {
     fn claim_in(&mut self, cluster: usize, t: usize) -> Option<usize> {
         let allowed = &self.affinities[self.tasks[t].affinity as usize];
         let cpus = &self.dsq.clusters[cluster].cpus;
-        let cpu = cpus.iter().find(|&cpu| self.idle.contains(cpu) && allowed.contains(cpu))?;
+        let behind = CpuId(self.tasks[t].cpu);
+        let cpu = cpus.scan(behind).find(|&cpu| self.idle.contains(cpu) && allowed.contains(cpu))?;
         self.dsq.claim(&mut self.idle, self.setup.tree, cpu).then_some(cpu.index())
     }
 
@@ -490,6 +558,7 @@ impl<O: Observer> Sim<'_, O> {
         let task = &mut self.tasks[child];
         (task.cpu, task.recent, task.run) = (c as u32, c as u32, Run::Waking);
         task.pelt = Pelt::new_task(self.now, task.weight, &Pelt::default());
+        self.dsq.accounts[child].stopped_at = self.now;
         let (cpu, claimed) = self.place_fork(c, child);
         if cpu != c {
             self.change_cpu(child, cpu, Cause::Fork);
@@ -504,7 +573,7 @@ impl<O: Observer> Sim<'_, O> {
         let plan = self.setup.plan;
         let mut scratch = std::mem::take(&mut self.scratch);
         let parent = self.cpus[c].curr;
-        let keeps_sync = self.dsq.note_waking(c, parent, false);
+        let keeps_sync = self.dsq.note_waking(c, parent, false, self.now);
         let mut view = self.view(c, child, Some(parent as usize), keeps_sync);
         let placement = plan.place_fork(&mut view, &wakeup, &mut scratch);
         let placement = placement.unwrap_or_else(|| plan.place(&mut view, &wakeup, &mut scratch));
@@ -569,7 +638,7 @@ impl<O: Observer> Sim<'_, O> {
             self.dsq.accounts[kept as usize].slice = SLICE_NS;
             return (kept, ns);
         }
-        self.dsq.note_stop(c, kept as usize, false);
+        self.dsq.note_stop(c, kept as usize, false, self.now);
         self.forget_load(c, kept as usize);
         let cause = if exec { Cause::Exec } else { Cause::Active };
         self.dsq.cpus[c].kept_goes_to = idler.map(|cpu| (cpu, cause));
@@ -688,6 +757,10 @@ impl<O: Observer> Sim<'_, O> {
         *clock = clock.wrapping_add_signed(lag.max(0));
         let queues = &mut self.dsq.cpus[c];
         queues.busy_since = queues.busy_since.min(self.now);
+        let claimed_at = std::mem::replace(&mut queues.claimed_at, NEVER);
+        if claimed_at != NEVER {
+            average(&mut queues.idle_wait, self.now - claimed_at);
+        }
         if ran_on != NONE && ran_on as usize != c {
             self.tasks[t].refill = self.costs.refill[self.dist(ran_on as usize, c)];
         }
@@ -833,24 +906,49 @@ mod tests {
     }
 
     #[test]
-    fn a_waker_keeps_sync_after_eight_kept_promises_and_not_after_a_broken_one() {
+    fn a_waker_keeps_sync_while_it_sleeps_sooner_than_an_idle_cpu_comes() {
         let topology = Topology::from_layout(Arch::X86_64, &Layout::new([1, 1, 1, 1, 2, 1])).unwrap();
         let mut queues = queues(&topology).0;
-        // The waker is task 1 on CPU 0, one promise in eight counts.
-        for round in 0..64 {
-            assert!(!queues.note_waking(0, 1, true), "round {round}");
-            queues.note_stop(0, 1, true);
+        // The waker is task 1 on CPU 0; one wake-up in eight is looked after. It sleeps 1 us after each.
+        for round in 0..7 {
+            assert!(!queues.note_waking(0, 1, true, 0), "round {round}");
+            queues.note_stop(0, 1, true, 1_000);
         }
-        assert!((0..8).all(|_| queues.note_waking(0, 1, true)));
-        // A ninth wake-up before it sleeps: half of eight.
-        queues.note_waking(0, 1, false);
-        queues.note_stop(0, 1, true);
-        assert!(!queues.note_waking(0, 1, false));
-        // Sleep without a promise keeps none, and being preempted breaks one.
-        (0..9).for_each(|_| queues.note_stop(0, 1, true));
-        (0..8).for_each(|_| assert!(!queues.note_waking(0, 1, true)));
-        queues.note_stop(0, 1, false);
-        assert_eq!(queues.accounts[1].promises_kept, 2);
+        assert_eq!(queues.accounts[1].sync_ns, 0, "none of seven was looked after");
+        queues.note_waking(0, 1, true, 0);
+        queues.note_stop(0, 1, true, 1_000);
+        assert_eq!(queues.accounts[1].sync_ns, 1_001);
+        // How long an idle CPU takes is not known yet; then it is longer, then as long.
+        assert!(!queues.note_waking(0, 1, false, 0));
+        queues.cpus[0].idle_wait = 1_002;
+        assert!(queues.note_waking(0, 1, false, 0));
+        queues.cpus[0].idle_wait = 1_001;
+        assert!(!queues.note_waking(0, 1, false, 0));
+        // A promise broken by another wake-up counts for a millisecond: (3 * 1001 + 1000000) / 4 + 1.
+        queues.cpus[0].wakeups = 7;
+        queues.note_waking(0, 1, true, 0);
+        queues.note_waking(0, 1, true, 0);
+        queues.note_stop(0, 1, true, 10);
+        assert_eq!(queues.accounts[1].sync_ns, 250_751);
+        // So does one that is preempted instead of sleeping: (3 * 250751 + 1000000) / 4 + 1.
+        queues.cpus[0].wakeups = 7;
+        queues.note_waking(0, 1, true, 0);
+        queues.note_stop(0, 1, false, 10);
+        assert_eq!(queues.accounts[1].sync_ns, 438_064);
+    }
+
+    #[test]
+    fn a_sleepers_lag_shrinks_by_the_time_slept_the_less_the_more_wait() {
+        let topology = Topology::from_layout(Arch::X86_64, &Layout::new([1, 1, 1, 1, 2, 1])).unwrap();
+        let mut queues = queues(&topology).0;
+        // Two CPUs, six waiting: its clock runs at a quarter of the time.
+        for (waiting, lag) in [(0, 1_000_000), (6, 4_000_000)] {
+            (queues.accounts[0].lag, queues.accounts[0].stopped_at) = (5_000_000, 1_000);
+            queues.settle(0, 4_001_000, 2, waiting);
+            assert_eq!(queues.accounts[0].lag, lag, "{waiting} waiting");
+        }
+        queues.settle(0, 1_000_000_000, 2, 0);
+        assert_eq!(queues.accounts[0].lag, -5_000_000, "no more than a slice is owed");
     }
 
     fn queues(topology: &Topology) -> (Queues, DomainTree) {

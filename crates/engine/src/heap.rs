@@ -7,9 +7,11 @@ pub const NEVER: u64 = u64::MAX;
 
 /// Pending times by slot.
 pub struct EventHeap {
-    /// (time, slot), a four-ary heap.
-    heap: Vec<(u64, u32)>,
+    /// A four-ary heap of keys: a time with the slot in its lowest bits, so that a comparison is one of numbers and four
+    /// children lie in half a cache line.
+    heap: Vec<u64>,
     position: Vec<u32>,
+    slot_bits: u32,
 }
 
 const ABSENT: u32 = u32::MAX;
@@ -17,7 +19,24 @@ const ABSENT: u32 = u32::MAX;
 impl EventHeap {
     /// A queue of `slots` slots, none pending.
     pub fn new(slots: usize) -> Self {
-        EventHeap { heap: Vec::with_capacity(slots), position: vec![ABSENT; slots] }
+        let slot_bits = usize::BITS - slots.leading_zeros();
+        EventHeap { heap: Vec::with_capacity(slots), position: vec![ABSENT; slots], slot_bits }
+    }
+
+    /// The last time that fits, ns: hours for a million slots.
+    #[inline]
+    fn last(&self) -> u64 {
+        u64::MAX >> self.slot_bits
+    }
+
+    #[inline]
+    fn time_of(&self, key: u64) -> u64 {
+        key >> self.slot_bits
+    }
+
+    #[inline]
+    fn slot_of(&self, key: u64) -> usize {
+        (key & ((1 << self.slot_bits) - 1)) as usize
     }
 
     /// The slot's pending time, [`NEVER`] when it has none.
@@ -25,24 +44,24 @@ impl EventHeap {
     pub fn time(&self, slot: usize) -> u64 {
         match self.position[slot] {
             ABSENT => NEVER,
-            at => self.heap[at as usize].0,
+            at => self.time_of(self.heap[at as usize]),
         }
     }
 
-    /// Sets the slot's time; [`NEVER`] takes it out.
+    /// Sets the slot's time; [`NEVER`] takes it out. A time that does not fit is the last one that does.
     #[inline]
     pub fn set(&mut self, slot: usize, time: u64) {
         if time == NEVER {
             return self.clear(slot);
         }
-        let entry = (time, slot as u32);
+        let key = time.min(self.last()) << self.slot_bits | slot as u64;
         match self.position[slot] {
             ABSENT => {
-                self.heap.push(entry);
-                self.up(self.heap.len() - 1, entry);
+                self.heap.push(key);
+                self.up(self.heap.len() - 1, key);
             }
-            at if entry < self.heap[at as usize] => self.up(at as usize, entry),
-            at => self.down(at as usize, entry),
+            at if key < self.heap[at as usize] => self.up(at as usize, key),
+            at => self.down(at as usize, key),
         }
     }
 
@@ -72,49 +91,66 @@ impl EventHeap {
     /// The earliest slot, left in place.
     #[inline]
     pub fn peek(&self) -> Option<(u64, usize)> {
-        self.heap.first().map(|&(time, slot)| (time, slot as usize))
+        self.heap.first().map(|&key| (self.time_of(key), self.slot_of(key)))
     }
 
-    fn up(&mut self, mut at: usize, entry: (u64, u32)) {
+    fn up(&mut self, mut at: usize, key: u64) {
         while at > 0 {
             let parent = (at - 1) / 4;
-            if entry >= self.heap[parent] {
+            if key >= self.heap[parent] {
                 break;
             }
             self.put(at, self.heap[parent]);
             at = parent;
         }
-        self.put(at, entry);
+        self.put(at, key);
     }
 
-    fn down(&mut self, mut at: usize, entry: (u64, u32)) {
+    fn down(&mut self, mut at: usize, key: u64) {
         loop {
             let first = 4 * at + 1;
-            let Some(children) = self.heap.get(first..(first + 4).min(self.heap.len()).max(first)) else {
-                break;
+            let (least, child) = match self.heap.get(first..) {
+                // Without a branch on what cannot be foreseen.
+                Some(&[a, b, c, d, ..]) => {
+                    let (left, right) = (a.min(b), c.min(d));
+                    let child = left.min(right);
+                    let least = if right < left { 2 + usize::from(d < c) } else { usize::from(b < a) };
+                    (least, child)
+                }
+                Some(few) => match few.iter().enumerate().min_by_key(|&(_, key)| key) {
+                    Some((least, &child)) => (least, child),
+                    None => break,
+                },
+                None => break,
             };
-            let Some((least, &child)) = children.iter().enumerate().min_by_key(|&(_, child)| child) else {
-                break;
-            };
-            if child >= entry {
+            if child >= key {
                 break;
             }
             self.put(at, child);
             at = first + least;
         }
-        self.put(at, entry);
+        self.put(at, key);
     }
 
     #[inline]
-    fn put(&mut self, at: usize, entry: (u64, u32)) {
-        self.heap[at] = entry;
-        self.position[entry.1 as usize] = at as u32;
+    fn put(&mut self, at: usize, key: u64) {
+        self.heap[at] = key;
+        let slot = self.slot_of(key);
+        self.position[slot] = at as u32;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_beyond_all_is_the_last_of_all() {
+        let mut heap = EventHeap::new(1000);
+        heap.set(3, NEVER - 1);
+        heap.set(999, 5);
+        assert_eq!((heap.peek(), heap.time(3)), (Some((5, 999)), (1 << 54) - 1));
+    }
 
     #[test]
     fn earliest_first_ties_by_slot_whatever_is_moved_or_cleared() {

@@ -177,7 +177,7 @@ impl<O: Observer> Sim<'_, O> {
         self.tasks[t].stage = stage;
         self.update_curr(c);
         if self.tuning.dsq {
-            self.dsq.note_stop(c, t, true);
+            self.dsq.note_stop(c, t, true, self.now);
         }
         self.tasks[t].run = run;
         self.dequeue_current(c, t);

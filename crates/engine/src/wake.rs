@@ -202,7 +202,7 @@ impl<O: Observer> Sim<'_, O> {
 
     /// Asks the policy for a CPU. Returns it and the time that the search took.
     pub(crate) fn place(&mut self, c: usize, p: usize, sync: bool, waker: Option<usize>) -> (usize, u64) {
-        let keeps_sync = self.tuning.dsq && self.dsq.note_waking(c, self.cpus[c].curr, sync);
+        let keeps_sync = self.tuning.dsq && self.dsq.note_waking(c, self.cpus[c].curr, sync, self.now);
         let waker = waker.or_else(|| (self.cpus[c].curr != NONE).then(|| self.cpus[c].curr as usize));
         self.record_wakee(waker, c, p);
         let prev = self.tasks[p].cpu as usize;
@@ -226,7 +226,7 @@ impl<O: Observer> Sim<'_, O> {
                 let distance = self.dist(c, cpu);
                 self.counts.wakes.waker_to_chosen[distance] += 1;
                 self.tasks[p].chosen_idle = match self.tuning.dsq {
-                    true => self.note_placed(p, claimed, &placement),
+                    true => self.note_placed(c, p, claimed, &placement),
                     false => self.idle.contains(placement.cpu),
                 };
                 (cpu, self.costs.scan_time(&placement.examined))
@@ -377,6 +377,20 @@ impl View for EngineView<'_> {
         let won = self.queues.as_mut()?.claim(self.idle, self.tree, cpu);
         self.claimed = won.then_some(cpu);
         Some(won)
+    }
+
+    fn nr_local(&self, cpu: CpuId) -> Option<u32> {
+        Some(self.queues.as_ref()?.nr_local(cpu.index()))
+    }
+
+    fn last_rotated(&self, this: CpuId) -> Option<CpuId> {
+        Some(self.queues.as_ref()?.last_rotated(this.index()))
+    }
+
+    fn set_last_rotated(&mut self, this: CpuId, cpu: CpuId) {
+        if let Some(queues) = self.queues.as_mut() {
+            queues.set_last_rotated(this.index(), cpu);
+        }
     }
 
     fn waker_keeps_sync(&self) -> Option<bool> {

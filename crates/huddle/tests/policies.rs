@@ -36,9 +36,18 @@ const KUNPENG: &str = "place --machine kunpeng920:nodes=1";
 fn the_list_is_aligned_and_names_every_policy() {
     let list = text("policies");
     let column = list.lines().next().unwrap().find("what").unwrap();
-    for name in
-        ["huddle-gather", "huddle-spread", "linux-5.9", "linux-6.7", "rfc2-cluster", "rfc2-no-select-idle-cluster"]
-    {
+    for name in [
+        "huddle-gather",
+        "huddle-spread",
+        "linux-5.9",
+        "linux-6.7",
+        "merged+next-cpu",
+        "merged-idle-search-bug",
+        "rfc2-cluster",
+        "rfc2-no-select-idle-cluster",
+        "scx-default-7.2",
+        "v7-scan-prev-llc",
+    ] {
         let line = list.lines().find(|line| line.starts_with(&format!("{name} "))).unwrap();
         assert_eq!((&line[column - 1..column], line.as_bytes()[column] == b' '), (" ", false), "{line}");
         assert!(line.len() <= 130, "{line}");
@@ -49,11 +58,12 @@ fn the_list_is_aligned_and_names_every_policy() {
     assert!(value["policies"].as_array().unwrap().iter().map(|policy| policy["name"].as_str().unwrap()).eq(listed));
     let at = |name: &str| list.find(&format!("\n{name} ")).unwrap();
     assert!(at("linux-5.9") < at("linux-5.10") && at("linux-5.14") < at("linux-5.14-cluster"), "{list}");
+    assert!(at("linux-6.7") < at("linux-6.12") && at("linux-6.12") < at("linux-7.2"), "{list}");
 }
 
 #[test]
 fn a_policy_is_explained_step_by_step() {
-    let told = text("policies linux-6.12");
+    let told = text("policies linux-6.9");
     assert!(told.starts_with("linux-6.7: "), "{told}");
     for line in [" 10. ScanCluster", "     Reads nr_idle_scan.", "  - prev is idle: prev;"] {
         assert!(told.lines().any(|found| found == line), "no `{line}` in {told}");
@@ -63,6 +73,47 @@ fn a_policy_is_explained_step_by_step() {
     assert_eq!((&value["schema"], value["steps"].as_array().unwrap().len()), (&1.into(), 13));
     assert_eq!(value["steps"][9]["step"]["src"], "llc_first_group");
     assert_eq!(value["entry"]["rule"]["affine_idle_prev"], true);
+}
+
+#[test]
+fn every_policy_is_explained_in_lines_of_100_and_places_a_wake_up_on_kunpeng_and_with_threads() {
+    for policy in json("policies --json")["policies"].as_array().unwrap() {
+        let name = policy["name"].as_str().unwrap();
+        let told = text(&format!("policies {name}"));
+        assert!(told.lines().skip(1).all(|line| line.chars().count() <= 100), "{told}");
+        for (machine, busy) in [("kunpeng920:nodes=2", "0-8,10-47"), ("xeon-2s44c88t", "0-8,10-87")] {
+            let value =
+                json(&format!("place --machine {machine} --policy {name} --busy {busy} --this 4 --prev 9 --json"));
+            assert_eq!(value["cpu"], 9, "{name} on {machine}: the only idle CPU is prev");
+        }
+    }
+}
+
+#[test]
+fn the_searches_of_2018_are_explained() {
+    for (name, words) in [
+        ("merged-idle-search", "else the first idle thread of the core"),
+        ("merged-idle-search-bug", "the CPU, whatever it runs, at which the search met the core"),
+        ("merged+next-cpu", "from where the last scan for this target stopped"),
+        ("transpose-offset", "from the CPU with prev's position in its own LLC"),
+        ("subhra-full-2018", "at least 2 or the threads of a core, if more and at most 2 times that"),
+        ("linux-4.17", "Charged to the budget, CPUs outside the affinity too."),
+    ] {
+        let told = text(&format!("policies {name}")).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(told.contains(words), "no `{words}` in {told}");
+    }
+}
+
+#[test]
+fn kunpeng_node_sched_exts_own_choice_is_told() {
+    let args = format!("{KUNPENG} --policy scx-default-7.2 --busy 0-8,10-19 --this 4 --prev 5");
+    let told = text(&args);
+    for line in ["target 5: always prev", "  9. ClaimAny       skipped: one LLC has all CPUs, or prev has none"] {
+        assert!(told.lines().any(|found| found == line), "no `{line}` in {told}");
+    }
+    assert!(told.contains("; claimed 9\n\nCPU 9: step 11, ClaimAny\n"), "{told}");
+    let told = text(&format!("{args} --sync"));
+    assert!(told.contains("\nCPU 4: step 2, SyncWaker\n"), "{told}");
 }
 
 #[test]

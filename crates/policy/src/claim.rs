@@ -31,16 +31,23 @@ impl ClusterBusy {
 }
 
 impl<V: View, T: Tracer> Decision<'_, V, T> {
-    /// Claims prev where it is near enough to the target and, with `no_busier`, no other cluster of its LLC is less busy.
-    pub(crate) fn claim_prev(&mut self, within: Within, core: bool, no_busier: bool) -> Result<Flow, Undecidable> {
+    /// Claims prev where it is near enough to the target and, with `no_busier`, no other cluster of its LLC is less busy. Its place in
+    /// the affinity is not asked for where the step may be `disallowed`.
+    pub(crate) fn claim_prev(
+        &mut self,
+        within: Within,
+        core: bool,
+        no_busier: bool,
+        disallowed: bool,
+    ) -> Result<Flow, Undecidable> {
         let prev = self.prev;
         if core && !self.plan.smt_active {
             return Ok(self.skip("no SMT"));
         }
-        if within != Within::All && !self.plan.contains(self.span(within), prev) {
+        if within != Within::All && !self.plan.contains(self.span(within, self.target), prev) {
             return Ok(self.skip("prev shares too little with the target"));
         }
-        if !allowed(self.view, prev) {
+        if !disallowed && !allowed(self.view, prev) {
             return Ok(self.skip("prev is outside the affinity"));
         }
         let good = bit(self.claimable(core, prev.index() / 64)?, prev);
@@ -54,13 +61,29 @@ impl<V: View, T: Tracer> Decision<'_, V, T> {
         Ok(Flow::found(self.claim(prev)?.then_some(prev)))
     }
 
-    /// Claims the first idle CPU of a set, in scan order from behind the target (of prev's cluster: from behind prev).
-    pub(crate) fn claim_any(&mut self, within: Within, core: bool, charge: bool) -> Result<Flow, Undecidable> {
+    /// Claims the first idle CPU of a set, in scan order from behind the target (of prev's cluster: from behind prev). A choice that
+    /// rotates looks at prev's sets, from behind what this CPU's last one fell on (`cpumask_any_and_distribute`), and not in sets that
+    /// say nothing there. DEVIATION: sched_ext's own gives up only when no CPU is left (docs/model.md 3.7).
+    pub(crate) fn claim_any(
+        &mut self,
+        within: Within,
+        core: bool,
+        charge: bool,
+        rotate: bool,
+    ) -> Result<Flow, Undecidable> {
         if core && !self.plan.smt_active {
             return Ok(self.skip("no SMT"));
         }
-        let anchor = if within == Within::PrevCluster { self.prev } else { self.target };
-        let (plan, span) = (self.plan, self.span(within));
+        let anchor = match (rotate, within) {
+            (true, Within::Llc) if !self.knows_llcs() => return Ok(self.skip("one LLC has all CPUs, or prev has none")),
+            (true, Within::Node) if !self.plan.node_first => {
+                return Ok(self.skip("there is one node, or nodes are the LLCs"));
+            }
+            (true, _) => self.view.last_rotated(self.this).ok_or(Undecidable("where the last rotating choice fell"))?,
+            (false, Within::PrevCluster) => self.prev,
+            (false, _) => self.target,
+        };
+        let (plan, span) = (self.plan, self.span(within, if rotate { self.prev } else { self.target }));
         let mut lost = 0;
         for (word, part) in plan.parts(span, anchor.0 + 1) {
             let mut rest = part & self.view.allowed_word(word);
@@ -79,6 +102,9 @@ impl<V: View, T: Tracer> Decision<'_, V, T> {
                     break;
                 }
                 let cpu = cpu_at(word, hits.trailing_zeros());
+                if rotate {
+                    self.view.set_last_rotated(self.this, cpu);
+                }
                 if self.claim(cpu)? {
                     return Ok(Flow::End(cpu));
                 }
@@ -91,24 +117,97 @@ impl<V: View, T: Tracer> Decision<'_, V, T> {
         Ok(Flow::Continue)
     }
 
-    /// Claims a CPU of the least busy cluster that has an idle one; prev's cluster, and in it prev, before its equals.
-    pub(crate) fn claim_idlest(&mut self, within: Within, core: bool) -> Result<Flow, Undecidable> {
-        if core && !self.plan.smt_active {
+    /// sched_ext's own choice looks in prev's LLC first: there are several, and prev has one.
+    fn knows_llcs(&self) -> bool {
+        self.plan.llc_first && self.plan.cpus[self.prev.index()].llc.is_some()
+    }
+
+    /// Claims the first idle thread of prev's core, ascending, but prev (`scx_select_cpu_dfl`, `kernel/sched/ext/idle.c`, 7.1 on).
+    pub(crate) fn claim_smt(&mut self) -> Result<Flow, Undecidable> {
+        if !self.plan.smt_active {
             return Ok(self.skip("no SMT"));
         }
-        for _ in 0..LOST_CLAIMS {
-            let Some(idlest) = self.idlest(self.clusters(within), core)? else { return Ok(Flow::Continue) };
-            self.tell(&idlest);
-            let Some(cpu) = self.first_claimable(idlest.mask, core)? else { continue };
-            if self.claim(cpu)? {
-                return Ok(Flow::End(cpu));
+        let (plan, prev) = (self.plan, self.prev);
+        for (word, threads) in plan.words(plan.cpus[prev.index()].smt) {
+            let own = if prev.index() / 64 == word { 1 << (prev.index() % 64) } else { 0 };
+            let mut rest = threads & !own & self.view.allowed_word(word);
+            while rest != 0 {
+                let bit = rest & rest.wrapping_neg();
+                rest &= !bit;
+                self.examine(word, bit);
+                if self.view.idle_word(word) & bit != 0 {
+                    let cpu = cpu_at(word, bit.trailing_zeros());
+                    if self.claim(cpu)? {
+                        return Ok(Flow::End(cpu));
+                    }
+                }
             }
         }
         Ok(Flow::Continue)
     }
 
-    /// A waker that is about to sleep and alone here makes room for the wakee, unless its cluster has idle CPUs to spare.
-    pub(crate) fn sync_stack(&mut self, spare: u32) -> Result<Flow, Undecidable> {
+    /// Claims prev in a sync wake-up by a waker under the same LLC (`scx_select_cpu_dfl`, 6.13 on). DEVIATION: the kernel does so for a
+    /// waker that exits, too (docs/model.md 3.7).
+    pub(crate) fn sync_claim_prev(&mut self) -> Result<Flow, Undecidable> {
+        if !self.sync {
+            return Ok(self.skip("no sync wake-up"));
+        }
+        if !self.plan.share_llc(self.this, self.prev) {
+            return Ok(self.skip("this CPU shares no LLC with prev"));
+        }
+        self.claim_prev(Within::All, false, false, false)
+    }
+
+    /// This CPU in a sync wake-up, while any CPU is idle and nobody waits in this CPU's own queue (`scx_select_cpu_dfl`, 6.12 on). It is
+    /// not claimed: the waker runs there.
+    pub(crate) fn sync_waker(&mut self) -> Result<Flow, Undecidable> {
+        let this = self.this;
+        if !self.sync {
+            return Ok(self.skip("no sync wake-up"));
+        }
+        if !allowed(self.view, this) {
+            return Ok(self.skip("this CPU is outside the affinity"));
+        }
+        if (0..self.plan.nr_words).all(|word| self.view.idle_word(word) == 0) {
+            return Ok(self.skip("no CPU is idle"));
+        }
+        if self.view.nr_local(this).ok_or(Undecidable("tasks in this CPU's own queue"))? != 0 {
+            return Ok(self.skip("a task waits in this CPU's own queue"));
+        }
+        Ok(Flow::End(this))
+    }
+
+    /// Claims a CPU of the least busy cluster that has an idle one; prev's cluster, and in it prev, before its equals.
+    pub(crate) fn claim_idlest(&mut self, within: Within, core: bool) -> Result<Flow, Undecidable> {
+        if core && !self.plan.smt_active {
+            return Ok(self.skip("no SMT"));
+        }
+        let Some(idlest) = self.idlest(self.clusters(within), core)? else { return Ok(Flow::Continue) };
+        self.tell(&idlest);
+        let mut lost = 0;
+        for (word, part) in self.plan.parts(idlest.mask, self.prev.0) {
+            let mut rest = part & self.view.allowed_word(word);
+            loop {
+                let hits = rest & self.claimable(core, word)?;
+                if hits == 0 {
+                    break;
+                }
+                let cpu = cpu_at(word, hits.trailing_zeros());
+                if self.claim(cpu)? {
+                    return Ok(Flow::End(cpu));
+                }
+                lost += 1;
+                if lost == LOST_CLAIMS {
+                    return Ok(Flow::Continue);
+                }
+                rest &= !through(hits.trailing_zeros());
+            }
+        }
+        Ok(Flow::Continue)
+    }
+
+    /// A waker that is about to sleep and alone here makes room for the wakee, unless its cluster has more idle CPUs than `spare`.
+    pub(crate) fn sync_stack(&mut self, spare: Option<u32>) -> Result<Flow, Undecidable> {
         let this = self.this;
         if self.target != this {
             return Ok(self.skip("this CPU is not the target"));
@@ -125,6 +224,7 @@ impl<V: View, T: Tracer> Decision<'_, V, T> {
         if !self.view.waker_keeps_sync().ok_or(Undecidable("whether the waker sleeps after its sync wake-ups"))? {
             return Ok(self.skip("the waker does not sleep soon after its sync wake-ups"));
         }
+        let Some(spare) = spare else { return Ok(Flow::End(this)) };
         let words = self.plan.words(self.plan.cpus[this.index()].claim.cluster);
         let idle: u32 = words
             .map(|(word, bits)| (bits & self.view.idle_word(word) & self.view.allowed_word(word)).count_ones())
@@ -135,14 +235,14 @@ impl<V: View, T: Tracer> Decision<'_, V, T> {
         Ok(Flow::End(this))
     }
 
-    /// The CPUs among which a claim looks.
-    fn span(&self, within: Within) -> Mask {
-        let target = &self.plan.cpus[self.target.index()].claim;
+    /// The CPUs among which a claim looks, seen from a CPU.
+    fn span(&self, within: Within, from: CpuId) -> Mask {
+        let sets = &self.plan.cpus[from.index()].claim;
         match within {
-            Within::Cluster => target.cluster,
+            Within::Cluster => sets.cluster,
             Within::PrevCluster => self.plan.cpus[self.prev.index()].claim.cluster,
-            Within::Llc => target.llc,
-            Within::Node => target.node,
+            Within::Llc => sets.llc,
+            Within::Node => sets.node,
             Within::All => self.plan.online,
         }
     }
@@ -213,17 +313,6 @@ impl<V: View, T: Tracer> Decision<'_, V, T> {
             }
         }
         Ok(idlest)
-    }
-
-    /// The first CPU of a cluster that may be claimed, from prev up with wrap.
-    fn first_claimable(&self, cluster: Mask, core: bool) -> Result<Option<CpuId>, Undecidable> {
-        for (word, part) in self.plan.parts(cluster, self.prev.0) {
-            let hits = part & self.view.allowed_word(word) & self.claimable(core, word)?;
-            if hits != 0 {
-                return Ok(Some(cpu_at(word, hits.trailing_zeros())));
-            }
-        }
-        Ok(None)
     }
 
     fn tell(&mut self, cluster: &ClusterBusy) {

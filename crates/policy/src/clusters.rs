@@ -44,7 +44,8 @@ pub(crate) fn claim_sets(cpu: CpuId, tree: &DomainTree, topology: &Topology, poo
     // No narrower than a core, no wider than the LLC.
     let mut cluster = tree.span(tree.cluster_raw[cpu.index()]).union(tree.span(tree.smt[cpu.index()]));
     cluster.intersect_with(&llc);
-    ClaimSets { cluster: pool.mask(&cluster), llc: pool.mask(&llc), node, ..ClaimSets::default() }
+    let is_one_core = cluster.is_subset(tree.span(tree.smt[cpu.index()]));
+    ClaimSets { cluster: pool.mask(&cluster), is_one_core, llc: pool.mask(&llc), node, ..ClaimSets::default() }
 }
 
 /// A cluster's place in the list: the first CPU of its node, of its LLC, and its own.
@@ -73,6 +74,9 @@ pub(crate) fn group(cpus: &mut [PlanCpu], tree: &DomainTree) -> (Box<[Mask]>, Cl
         if tree.online.contains(CpuId::from(cpu)) {
             let (index, llc, node) = index_of[&sets.cluster];
             (sets.index, sets.llc_clusters, sets.node_clusters) = (index, of_llc[&llc], of_node[&node]);
+            if sets.is_one_core {
+                sets.cluster = Mask::default();
+            }
         } else {
             sets.index = clusters.len() as u32;
             sets.llc_clusters = Clusters { from: sets.index, len: 1 };

@@ -2,7 +2,7 @@
 
 use crate::{
     Anchor, ClusterCondition, ClusterSrc, Cost, Entry, EntryAnchor, Kept, Method, OnExhaust, Pred, Ranks, Share,
-    SmtCondition, Start, Step, Update, Within,
+    SmtCondition, Start, Step, Takes, Update, Within,
 };
 
 impl Entry {
@@ -202,16 +202,21 @@ impl Step {
                     booked(cost)
                 )
             }
-            Step::ScanMerged { start, pred, on_exhaust, cost } => {
+            Step::ScanMerged { start, pred, takes, on_exhaust, cost } => {
+                let which = match takes {
+                    Takes::FirstIdle => format!("the first {} thread of the core", good(pred)),
+                    Takes::Met => {
+                        format!("the CPU, whatever it runs, at which the search met the core with a thread that is {},", good(pred))
+                    }
+                };
                 let end = match on_exhaust {
                     OnExhaust::ReturnBest => "When the budget ends, take the best so far.",
                     OnExhaust::None => "When the budget ends, find nothing.",
                 };
                 format!(
-                    "Core by core through the LLC, {}: take the first core with no busy thread, else the first {} thread of the core \
-                     with the fewest busy ones. Each core is charged to the budget. {end}{}",
+                    "Core by core through the LLC, {}: take the first core with no busy thread, else {which} with the fewest busy \
+                     ones. Each core is charged to the budget. {end}{}",
                     from(start),
-                    good(pred),
                     booked(cost)
                 )
             }
@@ -225,7 +230,7 @@ impl Step {
                     .collect();
                 format!("Take {}, if it was kept above, without a new look.", order.join(", else "))
             }
-            Step::ClaimPrev { within, core, no_busier } => {
+            Step::ClaimPrev { within, core, no_busier, disallowed } => {
                 let near = match within {
                     Within::Cluster => " is in the target's cluster,",
                     Within::Llc => " shares the target's LLC,",
@@ -237,9 +242,23 @@ impl Step {
                     true => format!(", unless another cluster of its LLC {such} has a smaller part of its CPUs busy"),
                     false => String::new(),
                 };
-                format!("{} prev if it{near} is allowed and {}{unless}.", claim(core), idle(core))
+                let allowed = if disallowed { "is (allowed or not) " } else { "is allowed and " };
+                format!("{} prev if it{near} {allowed}{}{unless}.", claim(core), idle(core))
             }
-            Step::ClaimAny { within, core, charge } => {
+            Step::ClaimAny { within, core, charge: _, rotate: true } => {
+                let whose = match within {
+                    Within::Llc => "prev's LLC, if there are several LLCs,",
+                    Within::Node => "prev's node, if there are several nodes and they are not the LLCs,",
+                    _ => "all CPUs",
+                };
+                format!(
+                    "{} the first allowed CPU of {whose} that is {}, from behind the one that this CPU's last such choice fell on, up \
+                     with wrap.",
+                    claim(core),
+                    idle(core)
+                )
+            }
+            Step::ClaimAny { within, core, charge, rotate: false } => {
                 let (whose, behind) = match within {
                     Within::Cluster => ("the target's cluster", "the target"),
                     Within::PrevCluster => ("prev's cluster", "prev"),
@@ -268,10 +287,23 @@ impl Step {
                     idle(core)
                 )
             }
-            Step::SyncStack { spare } => format!(
-                "If this CPU is the target of a sync wake-up, is allowed, runs only the waker, which lately kept its promise to sleep, \
-                 and at most {spare} allowed CPUs of its cluster are idle, take it."
-            ),
+            Step::SyncStack { spare } => {
+                let idle = match spare {
+                    Some(spare) => format!(", and at most {spare} allowed CPUs of its cluster are idle"),
+                    None => String::new(),
+                };
+                format!(
+                    "If this CPU is the target of a sync wake-up, is allowed, and runs only the waker, which lately slept sooner after such \
+                     wake-ups than an idle CPU takes to come{idle}, take it."
+                )
+            }
+            Step::ClaimSmt => "With SMT, claim the first thread of prev's core, prev excepted, that is allowed and idle.".to_owned(),
+            Step::SyncClaimPrev => {
+                "In a sync wake-up, if this CPU shares prev's LLC, claim prev if it is allowed and idle.".to_owned()
+            }
+            Step::SyncWaker => "In a sync wake-up, if any CPU is idle, and this CPU is allowed and no task waits in its own queue, take \
+                                this CPU."
+                .to_owned(),
             Step::ReturnTarget => "Take the target, busy as it is.".to_owned(),
             Step::ReturnPrev => "Take prev, busy as it is.".to_owned(),
         }
@@ -317,8 +349,11 @@ impl Step {
             }
             Step::ClaimPrev { core, .. } | Step::ClaimAny { core, .. } | Step::ClaimIdlest { core, .. } => {
                 inputs.extend(core.then_some("idle_core_word"));
+                inputs.extend(matches!(self, Step::ClaimAny { rotate: true, .. }).then_some("last_rotated"));
                 inputs.push("claim");
             }
+            Step::ClaimSmt | Step::SyncClaimPrev => inputs.push("claim"),
+            Step::SyncWaker => inputs.push("nr_local"),
             Step::SyncStack { .. } => inputs.extend(["nr_running", "waker_keeps_sync"]),
             Step::IdleCore { .. } | Step::ReadHic => inputs.push("has_idle_cores"),
             Step::Budget { method, .. } => match method {

@@ -23,6 +23,10 @@ pub struct Frozen {
     pub allowed: CpuSet,
     /// Tasks by CPU.
     pub nr_running: Vec<u32>,
+    /// Of the tasks by CPU those that sleep, their dequeue delayed.
+    pub nr_delayed: Vec<u32>,
+    /// Tasks in the CPUs' own queues by CPU.
+    pub nr_local: Vec<u32>,
     /// Load by CPU.
     pub load: Vec<u64>,
     /// Capacity by CPU.
@@ -45,6 +49,8 @@ pub struct Frozen {
     pub prefers_current_cpu: bool,
     /// CPUs whose capacity fits the wakee.
     pub fitting: CpuSet,
+    /// Of the others those that miss only the wakee's minimum utilisation clamp.
+    pub clamped: CpuSet,
     /// The wakee's recent CPU.
     pub recent: Option<CpuId>,
     /// The waker's recent CPU.
@@ -61,6 +67,8 @@ pub struct Frozen {
     pub nr_idle_scan: Vec<Option<u32>>,
     /// Start of the next scan by target.
     pub next_cpu: Vec<Option<CpuId>>,
+    /// What the last rotating choice fell on, by CPU that chose.
+    pub last_rotated: Vec<CpuId>,
     /// Time of a scan before its first CPU, ns.
     pub scan_fixed: u64,
     /// Time per CPU examined, ns.
@@ -83,6 +91,8 @@ impl Frozen {
             sched_idle: CpuSet::new(nr_cpus),
             allowed: tree.online.clone(),
             nr_running: vec![0; nr_cpus],
+            nr_delayed: vec![0; nr_cpus],
+            nr_local: vec![0; nr_cpus],
             load: vec![0; nr_cpus],
             capacity: tree.capacity.iter().map(|&capacity| u64::from(capacity)).collect(),
             waker_load: 0,
@@ -94,6 +104,7 @@ impl Frozen {
             wakee_is_sched_idle: false,
             prefers_current_cpu: false,
             fitting: CpuSet::full(nr_cpus),
+            clamped: CpuSet::new(nr_cpus),
             recent: None,
             waker_recent: None,
             has_idle_cores: vec![false; tree.nr_llcs],
@@ -102,6 +113,7 @@ impl Frozen {
             aged_idle: vec![1_000_000_000; nr_cpus],
             nr_idle_scan: vec![Some(Frozen::AMPLE); tree.nr_llcs],
             next_cpu: vec![None; nr_cpus],
+            last_rotated: vec![CpuId(0); nr_cpus],
             scan_fixed: 100,
             scan_per_cpu: [75; Distance::COUNT],
         }
@@ -156,6 +168,20 @@ impl View for Frozen {
     fn nr_running(&self, cpu: CpuId) -> Option<u32> {
         self.nr_running.get(cpu.index()).copied()
     }
+    fn nr_delayed(&self, cpu: CpuId) -> Option<u32> {
+        self.nr_delayed.get(cpu.index()).copied()
+    }
+    fn nr_local(&self, cpu: CpuId) -> Option<u32> {
+        self.nr_local.get(cpu.index()).copied()
+    }
+    fn last_rotated(&self, this: CpuId) -> Option<CpuId> {
+        self.last_rotated.get(this.index()).copied()
+    }
+    fn set_last_rotated(&mut self, this: CpuId, cpu: CpuId) {
+        if let Some(last) = self.last_rotated.get_mut(this.index()) {
+            *last = cpu;
+        }
+    }
     fn cpu_load(&self, cpu: CpuId) -> Option<u64> {
         self.load.get(cpu.index()).copied()
     }
@@ -188,6 +214,9 @@ impl View for Frozen {
     }
     fn fits(&self, cpu: CpuId) -> Option<bool> {
         Some(self.fitting.contains(cpu))
+    }
+    fn misses_only_clamp(&self, cpu: CpuId) -> Option<bool> {
+        Some(self.clamped.contains(cpu))
     }
     fn recent(&self) -> Option<CpuId> {
         self.recent

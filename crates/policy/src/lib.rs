@@ -32,7 +32,7 @@ pub use frozen::Frozen;
 pub use plan::{AffineSpan, ClaimSets, Mask, Plan, PlanCpu, Scratch};
 pub use record::{
     Anchor, ClusterCondition, ClusterSrc, Cost, Entry, EntryAnchor, Kept, Method, OnExhaust, Policy, PolicyError, Pred,
-    Ranks, Share, SmtCondition, Start, Step, Update, Within, policy_names,
+    Ranks, Share, SmtCondition, Start, Step, Takes, Update, Within, policy_names,
 };
 pub use trace::{AffineRule, Event, NoTrace, Tracer};
 pub use view::{Placement, Undecidable, View, Wakeup};

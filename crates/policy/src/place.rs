@@ -384,7 +384,7 @@ fn wake_wide(waker_flips: u32, wakee_flips: u32, factor: u32) -> bool {
     slave >= factor && u64::from(master) >= u64::from(slave) * u64::from(factor)
 }
 
-/// `wake_affine_weight`, in the kernel's signed 64-bit arithmetic.
+/// `wake_affine_weight`, in the kernel's signed 64-bit arithmetic. DEVIATION: 4.17 compares `target_load`, docs/model.md 3.7.
 fn wake_affine_weight<V: View>(
     view: &V,
     this: CpuId,
@@ -488,7 +488,9 @@ impl<V: View, T: Tracer> Decision<'_, V, T> {
             Step::ScanLlc { start, pred, cores, charge, charge_disallowed: _, cost } => {
                 self.scan_llc(start, pred, cores, charge, cost)
             }
-            Step::ScanMerged { start, pred, on_exhaust, cost } => self.scan_merged(start, pred, on_exhaust, cost),
+            Step::ScanMerged { start, pred, takes, on_exhaust, cost } => {
+                self.scan_merged(start, pred, takes, on_exhaust, cost)
+            }
             Step::TakeKept { ref order } => {
                 let kept = order.iter().find_map(|kept| match kept {
                     Kept::Prev => self.kept_prev,
@@ -496,8 +498,13 @@ impl<V: View, T: Tracer> Decision<'_, V, T> {
                 });
                 Ok(Flow::found(kept))
             }
-            Step::ClaimPrev { within, core, no_busier } => self.claim_prev(within, core, no_busier),
-            Step::ClaimAny { within, core, charge } => self.claim_any(within, core, charge),
+            Step::ClaimPrev { within, core, no_busier, disallowed } => {
+                self.claim_prev(within, core, no_busier, disallowed)
+            }
+            Step::ClaimAny { within, core, charge, rotate } => self.claim_any(within, core, charge, rotate),
+            Step::ClaimSmt => self.claim_smt(),
+            Step::SyncClaimPrev => self.sync_claim_prev(),
+            Step::SyncWaker => self.sync_waker(),
             Step::ClaimIdlest { within, core } => self.claim_idlest(within, core),
             Step::SyncStack { spare } => self.sync_stack(spare),
             Step::ReturnTarget => Ok(Flow::End(self.target)),

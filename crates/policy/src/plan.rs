@@ -19,6 +19,9 @@ pub struct Plan {
     pub(crate) smt_active: bool,
     pub(crate) cluster_active: bool,
     pub(crate) asym_active: bool,
+    /// sched_ext's own choice looks in prev's LLC, and in its node, before all CPUs.
+    pub(crate) llc_first: bool,
+    pub(crate) node_first: bool,
     pub(crate) nr_words: usize,
     pub(crate) cpus: Box<[PlanCpu]>,
     /// The tree's online CPUs.
@@ -54,8 +57,8 @@ pub struct Mask {
 /// Number of distances that a mask bounds: SMT, cluster, LLC, node, package.
 pub(crate) const REACHES: usize = 5;
 
-/// What decisions look up of one CPU. One outside the partition has the sets and ids of a CPU alone, a node and reaches if it is
-/// online.
+/// What decisions look up of one CPU. One outside the partition has the sets and ids of a CPU alone; its core, a node and reaches
+/// if it is online.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PlanCpu {
     /// sd_llc's span; `None` without that domain.
@@ -93,13 +96,15 @@ pub struct PlanCpu {
 /// The sets of one CPU that claims know. Cluster ⊆ LLC; a CPU outside the partition is alone in both.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClaimSets {
-    /// Its cluster: the firmware's cluster and the core's threads, cut to the LLC below and the partition.
+    /// Its cluster: the firmware's cluster and the core's threads, cut to the LLC below and the partition. Empty where that is one core: a
+    /// core is no cluster to gather in.
     pub cluster: Mask,
+    pub(crate) is_one_core: bool,
     /// sd_llc's span, without that domain the CPUs of the partition that share its last-level cache.
     pub llc: Mask,
     /// CPUs of the partition in its node.
     pub node: Mask,
-    /// Index of `cluster` in [`Plan::clusters`].
+    /// Index of its cluster, one core wide or wider, in [`Plan::clusters`].
     pub index: u32,
     /// The clusters of its LLC.
     pub llc_clusters: Clusters,
@@ -126,6 +131,7 @@ impl Policy {
             .map(|cpu| compile_cpu(CpuId::from(cpu), tree, topology, &mut pool, &mut reaches, &mut affine))
             .collect();
         let (clusters, online_clusters) = clusters::group(&mut cpus, tree);
+        let (llc_first, node_first) = sets_before_all(&cpus, &tree.online);
         Plan {
             entry: self.entry,
             steps: self.steps.clone().into_boxed_slice(),
@@ -135,6 +141,8 @@ impl Policy {
             smt_active: tree.smt_active,
             cluster_active: tree.cluster_active,
             asym_active: tree.asym_active,
+            llc_first,
+            node_first,
             nr_words: tree.nr_cpus.div_ceil(64),
             cpus,
             online: pool.mask(&tree.online),
@@ -145,6 +153,18 @@ impl Policy {
             policy: self.name.clone(),
         }
     }
+}
+
+/// Whether sched_ext's own choice looks in LLCs and in nodes before all CPUs: several LLCs, and several nodes that are not the LLCs
+/// (`scx_idle_update_selcpu_topology`, `kernel/sched/ext/idle.c`, 7.2).
+fn sets_before_all(cpus: &[PlanCpu], online: &CpuSet) -> (bool, bool) {
+    let all = online.len() as u32;
+    let llc = |cpu: CpuId| cpus[cpu.index()].llc.map_or(0, |llc| llc.weight);
+    // Without a NUMA domain the kernel takes a node to have no CPUs.
+    let node = |cpu: CpuId| Some(cpus[cpu.index()].claim.node.weight).filter(|&weight| weight < all).unwrap_or(0);
+    let Some(first) = online.iter().next() else { return (false, false) };
+    let differ = || online.iter().any(|cpu| llc(cpu) != node(cpu));
+    ((1..all).contains(&llc(first)), (1..all).contains(&node(first)) && differ())
 }
 
 fn compile_cpu(
@@ -160,6 +180,7 @@ fn compile_cpu(
     if !topology.online.contains(cpu) {
         return alone;
     }
+    alone.smt = pool.mask(tree.span(tree.smt[cpu.index()]));
     alone.node = pool.mask(topology.node.set_of(cpu));
     alone.reach = reaches.of(cpu, topology, pool);
     if !tree.online.contains(cpu) {
@@ -182,7 +203,6 @@ fn compile_cpu(
         llc_id: cached.sd_llc_id,
         share_id: cached.sd_share_id,
         llc_index: cached.llc_index,
-        smt: pool.mask(tree.span(tree.smt[cpu.index()])),
         cluster_raw: pool.mask(tree.span(tree.cluster_raw[cpu.index()])),
         cluster_domain: cluster_domain.map(|id| span_of(id, pool)),
         llc_first_group: first_group.map(|group| pool.mask(tree.span(group.span))),

@@ -187,6 +187,14 @@ words! {
         Aged = "aged",
     }
 
+    /// Which CPU of the core with the fewest busy threads a merged scan takes.
+    Takes {
+        /// Its first idle one.
+        FirstIdle = "first_idle",
+        /// The one at which the scan met the core, busy or not.
+        Met = "met",
+    }
+
     /// What a merged scan does at the end of its budget.
     OnExhaust {
         /// Returns the best CPU seen.
@@ -287,6 +295,7 @@ pub enum Step {
     ScanMerged {
         start: Start,
         pred: Pred,
+        takes: Takes,
         on_exhaust: OnExhaust,
         cost: Cost,
     },
@@ -297,19 +306,24 @@ pub enum Step {
         within: Within,
         core: bool,
         no_busier: bool,
+        disallowed: bool,
     },
     ClaimAny {
         within: Within,
         core: bool,
         charge: bool,
+        rotate: bool,
     },
     ClaimIdlest {
         within: Within,
         core: bool,
     },
+    ClaimSmt,
     SyncStack {
-        spare: u32,
+        spare: Option<u32>,
     },
+    SyncClaimPrev,
+    SyncWaker,
     ReturnTarget,
     ReturnPrev,
 }
@@ -333,13 +347,16 @@ const KINDS: &[&str] = &[
     "ClaimPrev",
     "ClaimAny",
     "ClaimIdlest",
+    "ClaimSmt",
     "SyncStack",
+    "SyncClaimPrev",
+    "SyncWaker",
     "ReturnTarget",
     "ReturnPrev",
 ];
 
 /// The kinds of step that a fork may have.
-const FORK_KINDS: &[&str] = &["ClaimPrev", "ClaimAny", "ClaimIdlest", "ReturnPrev"];
+const FORK_KINDS: &[&str] = &["ClaimPrev", "ClaimAny", "ClaimIdlest", "ClaimSmt", "ReturnPrev"];
 
 /// The most steps a record may have: [`crate::Placement::step`] is a byte.
 const MAX_STEPS: usize = 200;
@@ -580,6 +597,7 @@ fn parse_step(value: Value) -> Result<Step, String> {
             "ScanMerged" => Step::ScanMerged {
                 start: keys.word("start")?,
                 pred: keys.word("pred")?,
+                takes: keys.word_or("takes", Takes::FirstIdle)?,
                 on_exhaust: keys.word("on_exhaust")?,
                 cost: keys.word("cost")?,
             },
@@ -588,15 +606,17 @@ fn parse_step(value: Value) -> Result<Step, String> {
                 within: keys.word_of("within", &[Within::Cluster, Within::Llc, Within::All])?,
                 core: keys.flag("core")?,
                 no_busier: keys.flag("no_busier")?,
+                disallowed: keys.flag("disallowed")?,
             },
-            "ClaimAny" => {
-                Step::ClaimAny { within: keys.word("within")?, core: keys.flag("core")?, charge: keys.flag("charge")? }
-            }
+            "ClaimAny" => parse_claim_any(&mut keys)?,
             "ClaimIdlest" => Step::ClaimIdlest {
                 within: keys.word_of("within", &[Within::Llc, Within::Node, Within::All])?,
                 core: keys.flag("core")?,
             },
-            "SyncStack" => Step::SyncStack { spare: keys.count("spare")? },
+            "ClaimSmt" => Step::ClaimSmt,
+            "SyncClaimPrev" => Step::SyncClaimPrev,
+            "SyncWaker" => Step::SyncWaker,
+            "SyncStack" => Step::SyncStack { spare: keys.count_if_any("spare")? },
             "ReturnTarget" => Step::ReturnTarget,
             "ReturnPrev" => Step::ReturnPrev,
             _ => return Err(format!("unknown step; the kinds are {}", KINDS.join(", "))),
@@ -604,6 +624,19 @@ fn parse_step(value: Value) -> Result<Step, String> {
     })()
     .and_then(|step| keys.done("this step").map(|()| step));
     step.map_err(|message| format!("{kind}: {message}"))
+}
+
+/// A claim in a set: sched_ext's own, which rotates, knows LLC, node and all CPUs, and no budget.
+fn parse_claim_any(keys: &mut Keys) -> Result<Step, String> {
+    let (core, charge, rotate) = (keys.flag("core")?, keys.flag("charge")?, keys.flag("rotate")?);
+    let within = match rotate {
+        true => keys.word_of("within", &[Within::Llc, Within::Node, Within::All])?,
+        false => keys.word("within")?,
+    };
+    if rotate && charge {
+        return Err("`rotate` and `charge` exclude each other: a rotating choice has no budget".to_owned());
+    }
+    Ok(Step::ClaimAny { within, core, charge, rotate })
 }
 
 /// A budget: each method has its own numbers.
@@ -686,7 +719,8 @@ impl Seen {
                 needs(self.hic || cond == SmtCondition::Always, "ReadHic")?;
             }
             Step::Budget { method, div, floor, .. } => {
-                needs(self.need_llc, "NeedLlc")?;
+                // Without an LLC domain `util` and `none` leave the claims behind them without a limit.
+                needs(self.need_llc || matches!(method, Method::Util | Method::None), "NeedLlc")?;
                 if self.budget.is_some() {
                     return Err("a second budget; one serves all scans".to_owned());
                 }
@@ -734,7 +768,6 @@ impl Seen {
                 }
             }
             Step::ClaimAny { charge: true, .. } => {
-                needs(self.need_llc, "NeedLlc, since it is charged,")?;
                 needs(self.budget.is_some(), "a Budget, since it is charged,")?;
                 if !matches!(self.budget, Some(Method::Util | Method::None)) {
                     return Err(
@@ -789,6 +822,9 @@ impl Step {
             Step::ClaimPrev { .. } => "ClaimPrev",
             Step::ClaimAny { .. } => "ClaimAny",
             Step::ClaimIdlest { .. } => "ClaimIdlest",
+            Step::ClaimSmt => "ClaimSmt",
+            Step::SyncClaimPrev => "SyncClaimPrev",
+            Step::SyncWaker => "SyncWaker",
             Step::SyncStack { .. } => "SyncStack",
             Step::ReturnTarget => "ReturnTarget",
             Step::ReturnPrev => "ReturnPrev",
@@ -797,7 +833,14 @@ impl Step {
 
     /// The CPU that the step decides for is claimed: out of everybody's sight.
     pub fn claims(&self) -> bool {
-        matches!(self, Step::ClaimPrev { .. } | Step::ClaimAny { .. } | Step::ClaimIdlest { .. })
+        matches!(
+            self,
+            Step::ClaimPrev { .. }
+                | Step::ClaimAny { .. }
+                | Step::ClaimIdlest { .. }
+                | Step::ClaimSmt
+                | Step::SyncClaimPrev
+        )
     }
 
     /// Part of the scan phase that an exhausted budget leaves.
@@ -898,9 +941,10 @@ impl Keys {
     }
 
     /// A number that may be 0.
-    fn count(&mut self, key: &'static str) -> Result<u32, String> {
+    fn count_if_any(&mut self, key: &'static str) -> Result<Option<u32>, String> {
         match self.take(key) {
-            Some(Value::Integer(number)) if number >= 0 && number <= i64::from(u32::MAX) => Ok(number as u32),
+            None => Ok(None),
+            Some(Value::Integer(number)) if number >= 0 && number <= i64::from(u32::MAX) => Ok(Some(number as u32)),
             found => Err(wrong(key, found, "a whole number, 0 or more")),
         }
     }

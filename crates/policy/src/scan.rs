@@ -4,7 +4,7 @@ use huddle_machine::CpuId;
 
 use crate::place::{Decision, Flow, UNLIMITED};
 use crate::plan::{Mask, Plan, REACHES, nth_bit};
-use crate::{Cost, Event, OnExhaust, Pred, Ranks, Start, Tracer, Undecidable, View};
+use crate::{Cost, Event, OnExhaust, Pred, Ranks, Start, Takes, Tracer, Undecidable, View};
 
 /// What a scan comes to.
 pub(crate) enum Scanned {
@@ -337,11 +337,12 @@ impl<V: View, T: Tracer> Decision<'_, V, T> {
     }
 
     /// The 2018 proposal to look for an idle core and an idle CPU in one pass: the first idle core, else the first idle thread of
-    /// the core with the fewest busy threads.
+    /// the core with the fewest busy threads (as first published, whichever thread of that core it met).
     pub(crate) fn scan_merged(
         &mut self,
         start: Start,
         pred: Pred,
+        takes: Takes,
         on_exhaust: OnExhaust,
         cost: Cost,
     ) -> Result<Flow, Undecidable> {
@@ -368,7 +369,7 @@ impl<V: View, T: Tracer> Decision<'_, V, T> {
             if let Some(cpu) = first_idle
                 && best.is_none_or(|(least, _)| busy < least)
             {
-                best = Some((busy, cpu));
+                best = Some((busy, if takes == Takes::Met { core } else { cpu }));
             }
             None
         });

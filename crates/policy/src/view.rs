@@ -61,6 +61,16 @@ pub trait View {
     }
     /// The wakee's recently used CPU.
     fn recent(&self) -> Option<CpuId>;
+    /// Tasks that wait in a CPU's own queue of a sched_ext scheduler, its local DSQ.
+    fn nr_local(&self, _cpu: CpuId) -> Option<u32> {
+        None
+    }
+    /// The CPU that the last rotating choice on a CPU fell on, CPU 0 before the first (`distribute_cpu_mask_prev`, `lib/cpumask.c`).
+    fn last_rotated(&self, _this: CpuId) -> Option<CpuId> {
+        None
+    }
+    /// Remembers what a rotating choice on a CPU fell on.
+    fn set_last_rotated(&mut self, _this: CpuId, _cpu: CpuId) {}
     /// Writes the wakee's recently used CPU.
     fn set_recent(&mut self, cpu: CpuId);
     /// Writes the waker's recently used CPU.

@@ -1,6 +1,6 @@
 //! The calls into `native.c`, the only unsafe code of the workspace.
 
-use huddle_machine::{CpuId, CpuSet, Distance};
+use huddle_machine::{CpuId, CpuSet};
 use huddle_policy::{Frozen, Wakeup};
 use huddle_scx::image::{AffineImage, FactsImage, Image, MaskImage, PlanImage};
 
@@ -19,14 +19,8 @@ struct World {
     contested: *const u64,
     nr_running: *const u32,
     load: *const u64,
-    capacity: *const u64,
-    avg_idle: *const u64,
-    avg_scan_cost: *mut u64,
-    aged_idle: *mut u64,
-    has_idle_cores: *mut bool,
+    has_idle_cores: *const bool,
     nr_idle_scan: *const u32,
-    scan_per_cpu: [u64; Distance::COUNT],
-    scan_fixed: u64,
     waker_load: u64,
     wakee_load: u64,
     nr_cpus: u32,
@@ -35,8 +29,6 @@ struct World {
     nr_clusters: u32,
     nr_affine: u32,
     nr_llcs: u32,
-    waker_flips: u32,
-    wakee_flips: u32,
     recent: i32,
     waker_recent: i32,
     waker_is_per_cpu_kthread: bool,
@@ -55,12 +47,6 @@ pub struct Placed {
     pub target: u32,
     /// Index of the deciding step; the number of steps for the core's own rules.
     pub step: u32,
-    /// CPUs examined, by distance from the waking CPU.
-    pub examined: [u32; Distance::COUNT],
-    /// The wake-up was wide.
-    pub wide: bool,
-    /// A scan ran out of its budget.
-    pub exhausted: bool,
     /// The CPU was claimed.
     pub claimed: bool,
 }
@@ -89,7 +75,7 @@ pub fn own_layout() -> [usize; 5] {
     use std::mem::{offset_of, size_of};
     [
         size_of::<World>(),
-        offset_of!(World, scan_fixed),
+        offset_of!(World, waker_load),
         offset_of!(World, waker_keeps_sync),
         size_of::<Placed>(),
         offset_of!(Placed, claimed),
@@ -112,7 +98,8 @@ impl Native {
         Native { online: online.resized(image.facts.len()), image, scratch, nr_idle_scan: Vec::new() }
     }
 
-    /// Places a wake-up by `plan`, or a new task by a plan of fork steps, and writes to the state what it writes.
+    /// Places a wake-up by `plan`, or a new task by a plan of fork steps, and writes to the state what it writes. C takes all capacities
+    /// for equal, no wake-up for wide, and never writes hints of idle cores.
     ///
     /// `None` when the state is of another machine or does not know all that C may ask.
     pub fn place(&mut self, plan: &PlanImage, state: &mut Frozen, wakeup: &Wakeup, fork: bool) -> Option<Placed> {
@@ -135,9 +122,8 @@ impl Native {
     fn world(&mut self, state: &mut Frozen) -> Option<World> {
         let (image, nr_cpus, nr_words) = (&self.image, self.image.facts.len(), self.scratch.len() / 2);
         let words = [&state.idle, &state.sched_idle, &state.allowed, &state.contested, &self.online];
-        let numbers = [&state.load, &state.capacity, &state.avg_idle, &state.avg_scan_cost, &state.aged_idle];
         let fits = words.iter().all(|set| set.words().len() == nr_words)
-            && numbers.iter().all(|numbers| numbers.len() == nr_cpus)
+            && state.load.len() == nr_cpus
             && state.nr_running.len() == nr_cpus
             && state.has_idle_cores.len() == self.nr_idle_scan.len();
         if !fits {
@@ -156,14 +142,8 @@ impl Native {
             contested: state.contested.words().as_ptr(),
             nr_running: state.nr_running.as_ptr(),
             load: state.load.as_ptr(),
-            capacity: state.capacity.as_ptr(),
-            avg_idle: state.avg_idle.as_ptr(),
-            avg_scan_cost: state.avg_scan_cost.as_mut_ptr(),
-            aged_idle: state.aged_idle.as_mut_ptr(),
-            has_idle_cores: state.has_idle_cores.as_mut_ptr(),
+            has_idle_cores: state.has_idle_cores.as_ptr(),
             nr_idle_scan: self.nr_idle_scan.as_ptr(),
-            scan_per_cpu: state.scan_per_cpu,
-            scan_fixed: state.scan_fixed,
             waker_load: state.waker_load,
             wakee_load: state.wakee_load,
             nr_cpus: nr_cpus as u32,
@@ -172,8 +152,6 @@ impl Native {
             nr_clusters: image.clusters.len() as u32,
             nr_affine: image.affine.len() as u32,
             nr_llcs: self.nr_idle_scan.len() as u32,
-            waker_flips: state.waker_flips?,
-            wakee_flips: state.wakee_flips?,
             recent: number_of(state.recent),
             waker_recent: number_of(state.waker_recent),
             waker_is_per_cpu_kthread: state.waker_is_per_cpu_kthread,

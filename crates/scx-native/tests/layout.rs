@@ -2,7 +2,7 @@
 
 use std::mem::{offset_of, size_of};
 
-use huddle_scx::image::{AffineImage, FactsImage, MAX_STEPS, MaskImage, PlanImage, StepImage};
+use huddle_scx::image::{AffineImage, FactsImage, MAX_STEPS, MaskImage, NR_SETS, PlanImage, StepImage};
 use huddle_scx_native::{layout, own_layout};
 
 /// Names each value for the message of a failure.
@@ -15,17 +15,16 @@ macro_rules! offsets {
 
 #[test]
 fn structs_have_one_layout_in_c_and_rust() {
-    let own = ["size of World", "World.scan_fixed", "World.waker_keeps_sync", "size of Placed", "Placed.claimed"];
-    let ours: Vec<(&str, usize)> = [("MAX_STEPS", MAX_STEPS), ("NR_KINDS", 19)]
+    let own = ["size of World", "World.waker_load", "World.waker_keeps_sync", "size of Placed", "Placed.claimed"];
+    let ours: Vec<(&str, usize)> = [("MAX_STEPS", MAX_STEPS), ("NR_KINDS", 11), ("NR_SETS", NR_SETS)]
         .into_iter()
         .chain(own.into_iter().zip(own_layout()))
         .chain(offsets!(MaskImage: at, first, len, weight))
         .chain(offsets!(AffineImage: span, imbalance_pct))
-        .chain(offsets!(StepImage: kind, pred, source, method, cost, within, flags, div, floor, spare))
-        .chain(offsets!(PlanImage: entry, flags, kinds, nr_steps, after_scans, nr_words, steps))
+        .chain(offsets!(StepImage: kind, of, set, flags, spare))
+        .chain(offsets!(PlanImage: entry, used, nr_steps, after_scans, nr_words, nr_clusters, steps))
         .chain(offsets!(
-            FactsImage: llc, smt, node, scan_cluster, reach, claim, llc_size, llc_id, share_id, llc_index, affine_from,
-            affine_len, cluster, llc_from, llc_len, node_from, node_len, nr_clusters
+            FactsImage: sets, ids, llc_index, affine_from, affine_len, cluster, llc_from, llc_len, node_from, node_len
         ))
         .collect();
     let theirs = layout();

@@ -19,19 +19,14 @@ typedef _Bool bool;
 
 /* The names that libbpf's headers want. */
 typedef u8 __u8;
-typedef u16 __u16;
-typedef u32 __u32;
+typedef u16 __u16, __be16;
+typedef u32 __u32, __be32, __wsum;
 typedef u64 __u64;
 typedef short __s16;
 typedef s32 __s32;
 typedef s64 __s64;
-typedef u16 __be16;
-typedef u32 __be32;
-typedef u32 __wsum;
 
-enum { BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_TASK_STORAGE = 29 };
-enum { BPF_F_RDONLY_PROG = 1 << 7, BPF_F_NO_PREALLOC = 1 };
-enum { BPF_LOCAL_STORAGE_GET_F_CREATE = 1 };
+enum { BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_TASK_STORAGE = 29, BPF_F_NO_PREALLOC = 1, BPF_LOCAL_STORAGE_GET_F_CREATE = 1 };
 
 struct bpf_iter_num {
 	u64 opaque[1];
@@ -39,10 +34,9 @@ struct bpf_iter_num {
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
-struct cpumask {
+typedef struct cpumask {
 	unsigned long bits[1];
-};
-typedef struct cpumask cpumask_t;
+} cpumask_t;
 
 struct sched_ext_entity {
 	u32 weight, flags;
@@ -56,7 +50,6 @@ struct sched_info {
 struct task_struct {
 	u32 flags, policy;
 	s32 pid, nr_cpus_allowed;
-	u16 migration_disabled;
 	const cpumask_t *cpus_ptr;
 	struct sched_ext_entity scx;
 	struct sched_info sched_info;
@@ -72,17 +65,12 @@ struct scx_exit_info {
 	char *msg;
 };
 
-struct scx_init_task_args {
-	bool fork;
-};
-
 struct sched_ext_ops {
 	s32 (*select_cpu)(struct task_struct *p, s32 prev, u64 wake_flags);
 	void (*enqueue)(struct task_struct *p, u64 enq_flags);
 	void (*dispatch)(s32 cpu, struct task_struct *prev);
 	void (*running)(struct task_struct *p);
 	void (*stopping)(struct task_struct *p, bool runnable);
-	void (*update_idle)(s32 cpu, bool idle);
 	void (*enable)(struct task_struct *p);
 	s32 (*init)(void);
 	void (*exit)(struct scx_exit_info *info);
@@ -95,45 +83,38 @@ struct sched_ext_ops {
 #pragma clang attribute pop
 
 enum {
-	PF_KTHREAD = 0x00200000, PF_EXITING = 0x00000004,
-	SCHED_IDLE_POLICY = 5,
-	TASK_QUEUED = 1,			/* SCX_TASK_QUEUED */
-	WAKE_EXEC = 0x02, WAKE_FORK = 0x04, WAKE_SYNC = 0x10, WAKE_CURRENT_CPU = 0x40,
-	KICK_IDLE = 1, KICK_PREEMPT = 2,
-	OPS_KEEP_BUILTIN_IDLE = 1, OPS_ENQ_LAST = 2, OPS_ENQ_EXITING = 4, OPS_SWITCH_PARTIAL = 8, OPS_ENQ_MIGRATION_DISABLED = 16,
+	PF_KTHREAD = 0x00200000, PF_EXITING = 0x00000004, SCHED_IDLE_POLICY = 5, TASK_QUEUED = 1, /* SCX_TASK_QUEUED */
+	WAKE_FORK = 0x04, WAKE_SYNC = 0x10, WAKE_CURRENT_CPU = 0x40, KICK_IDLE = 1, KICK_PREEMPT = 2,
+	OPS_KEEP_BUILTIN_IDLE = 1, OPS_ENQ_LAST = 2,
 };
-
 #define ENQ_WAKEUP	0x1ULL
-#define ENQ_HEAD	0x10ULL
 #define ENQ_PREEMPT	(1ULL << 32)
-#define ENQ_REENQ	(1ULL << 40)
 #define ENQ_LAST	(1ULL << 41)
 #define DSQ_LOCAL	((1ULL << 63) | 2)
 #define DSQ_LOCAL_ON	((1ULL << 63) | (1ULL << 62))
 
-#define __kfunc	extern __attribute__((section(".ksyms")))
-#define __kfunc_weak	extern __attribute__((section(".ksyms"), weak))
+#define KFUNC		extern __attribute__((section(".ksyms")))
+#define KFUNC_WEAK	extern __attribute__((section(".ksyms"), weak))
 
-__kfunc s32 scx_bpf_create_dsq(u64 dsq, s32 node);
-__kfunc void scx_bpf_kick_cpu(s32 cpu, u64 flags);
-__kfunc const struct cpumask *scx_bpf_get_idle_smtmask(void);
-__kfunc s32 scx_bpf_dsq_nr_queued(u64 dsq);
-__kfunc s32 scx_bpf_task_cpu(const struct task_struct *p);
-__kfunc const struct cpumask *scx_bpf_get_idle_cpumask(void);
-__kfunc void scx_bpf_put_idle_cpumask(const struct cpumask *mask);
-__kfunc bool scx_bpf_test_and_clear_cpu_idle(s32 cpu);
-
+KFUNC s32 scx_bpf_create_dsq(u64 dsq, s32 node);
+KFUNC void scx_bpf_kick_cpu(s32 cpu, u64 flags);
+KFUNC s32 scx_bpf_dsq_nr_queued(u64 dsq);
+KFUNC s32 scx_bpf_task_cpu(const struct task_struct *p);
+KFUNC const struct cpumask *scx_bpf_get_idle_smtmask(void);
+KFUNC const struct cpumask *scx_bpf_get_idle_cpumask(void);
+KFUNC void scx_bpf_put_idle_cpumask(const struct cpumask *mask);
+KFUNC bool scx_bpf_test_and_clear_cpu_idle(s32 cpu);
 /* 6.13 on; before, under the names below. */
-__kfunc_weak void scx_bpf_dsq_insert(struct task_struct *p, u64 dsq, u64 slice, u64 flags);
-__kfunc_weak void scx_bpf_dsq_insert_vtime(struct task_struct *p, u64 dsq, u64 slice, u64 vtime, u64 flags);
-__kfunc_weak bool scx_bpf_dsq_move_to_local(u64 dsq);
-__kfunc_weak void scx_bpf_dispatch(struct task_struct *p, u64 dsq, u64 slice, u64 flags);
-__kfunc_weak void scx_bpf_dispatch_vtime(struct task_struct *p, u64 dsq, u64 slice, u64 vtime, u64 flags);
-__kfunc_weak bool scx_bpf_consume(u64 dsq);
+KFUNC_WEAK void scx_bpf_dsq_insert(struct task_struct *p, u64 dsq, u64 slice, u64 flags);
+KFUNC_WEAK void scx_bpf_dsq_insert_vtime(struct task_struct *p, u64 dsq, u64 slice, u64 vtime, u64 flags);
+KFUNC_WEAK bool scx_bpf_dsq_move_to_local(u64 dsq);
+KFUNC_WEAK void scx_bpf_dispatch(struct task_struct *p, u64 dsq, u64 slice, u64 flags);
+KFUNC_WEAK void scx_bpf_dispatch_vtime(struct task_struct *p, u64 dsq, u64 slice, u64 vtime, u64 flags);
+KFUNC_WEAK bool scx_bpf_consume(u64 dsq);
 /* 6.14 on. */
-__kfunc_weak u64 scx_bpf_now(void);
+KFUNC_WEAK u64 scx_bpf_now(void);
 /* 6.19 on; before, the fields are written. */
-__kfunc_weak bool scx_bpf_task_set_slice(struct task_struct *p, u64 slice);
-__kfunc_weak bool scx_bpf_task_set_dsq_vtime(struct task_struct *p, u64 vtime);
+KFUNC_WEAK bool scx_bpf_task_set_slice(struct task_struct *p, u64 slice);
+KFUNC_WEAK bool scx_bpf_task_set_dsq_vtime(struct task_struct *p, u64 vtime);
 
 #endif

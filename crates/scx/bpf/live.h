@@ -8,7 +8,7 @@
 
 enum { PLAN_GATHER, PLAN_SPREAD, PLAN_FORK, NR_PLANS };
 
-/* Levels at which a waiting task was taken, and at which tasks moved. */
+/* Levels at which a waiting task was taken. */
 enum { TAKEN_OWN_CPU, TAKEN_CLUSTER, TAKEN_LLC, TAKEN_NODE, TAKEN_FARTHER, NR_TAKEN };
 
 #define WAIT_BUCKETS	32	/* bucket i: below 2^i us, and not in a lower one */
@@ -16,11 +16,9 @@ enum { TAKEN_OWN_CPU, TAKEN_CLUSTER, TAKEN_LLC, TAKEN_NODE, TAKEN_FARTHER, NR_TA
 /* Set before loading. */
 struct config {
 	u32 nr_cpus, nr_clusters;
-	u32 used_kinds, used_entries;	/* of all plans */
-	u32 needs_task;			/* a plan reads or writes what is kept per task */
-	u32 needs_flips;		/* a plan asks how often wakers change their wakees */
-	u32 near_prev;			/* the step of gathering that may be taken before all others, plus 1; 0: none */
-	u32 needs_idle_time;		/* a plan reads average idle times */
+	u32 used;			/* of all plans */
+	u32 needs_task;			/* a plan asks for what is kept per task */
+	u32 near_sync, near_prev;	/* steps of gathering that may be taken before all others, plus 1; 0: none */
 	u64 slice_ns, least_slice_ns;
 	u64 preempt_ns;			/* a waking task takes the CPU of one that is so far ahead of it */
 	u64 hog_ns;			/* a CPU that was busy for so long runs a task that will not sleep soon */
@@ -40,7 +38,7 @@ struct counters {
 	u64 move_distance[DISTANCES];		/* previous to chosen CPU, of wake-ups */
 	u64 wait_us[WAIT_BUCKETS];		/* from runnable to running */
 	u64 taken[NR_TAKEN];			/* waiting tasks taken by a CPU with nothing to run */
-	u64 claimed;				/* wake-ups that went to an idle CPU */
+	u64 direct;				/* placed tasks that went straight to a CPU */
 	u64 queued;				/* tasks that had to wait in a cluster's queue */
 	u64 unplaced;				/* wake-ups that the core did not ask to place */
 	u64 pinned;				/* tasks with one CPU, queued there */

@@ -37,50 +37,51 @@ ARRAY(facts, struct cpu_facts);
 ARRAY(pool, u64);
 ARRAY(clusters, struct mask);
 ARRAY(affine, struct affine_span);
-ARRAY(scratch, u64);			/* by CPU, two sets of words */
+ARRAY(scratches, u64);			/* by CPU, two sets of words */
 
-/* Which plan places wake-ups: PLAN_GATHER or PLAN_SPREAD. Written while running. */
-ARRAY(mode, u32);
-/* nr_idle_scan by LLC, from its utilisation, kept by the loader. */
-ARRAY(idle_scans, u32);
+ARRAY(mode, u32);			/* which plan places wake-ups: PLAN_GATHER or PLAN_SPREAD; written while running */
+ARRAY(idle_scans, u32);			/* nr_idle_scan by LLC, from its utilisation, kept by the loader */
+
+/* Sets by words. */
+ARRAY(hog_words, u64);			/* CPUs whose tasks have run without a break for a while */
+ARRAY(sched_idle_words, u64);		/* CPUs whose last task was of SCHED_IDLE */
+ARRAY(waiting_words, u64);		/* clusters whose queues may hold tasks: a hint for the others */
 
 struct cluster_state {
 	u64 clock;
 	u64 filled_at;			/* when a task last joined its queue */
-	u64 unused[6];			/* alone on its cache line */
+	u64 called_at;			/* when an idle CPU of it was last called for one that waits */
+	u64 unused[5];			/* alone on its cache line */
 };
 ARRAY(cluster_states, struct cluster_state);
 
-/* A CPU's state: written by that CPU, but for kicked and pushed. */
+/* A CPU's state: written by that CPU, but for claimed_at, kicked and pushed. */
 struct cpu_state {
 	u64 started;			/* its task's lag was lag at this time */
 	s64 lag;
 	u64 since;			/* its task has run without a break since then */
-	u64 idle_since, avg_idle, avg_scan_cost;
+	u64 vowed_at;			/* when its task gave the sync hint that is looked after */
+	u64 claimed_at;			/* when it was claimed, for a wake-up that is looked after */
+	u64 idle_wait;			/* how long a task waits for it to come out of idle, on average; 0: not known */
 	u32 weight;			/* 0: nothing of ours runs */
 	u32 taken_from;			/* the cluster from whose queue its next task was taken */
-	u32 next_cpu;			/* where the next scan starts, plus 1 */
+	s32 task;			/* which ran last */
 	s32 exec;			/* the task that has just changed its program */
 	bool hog, ran_long, pinned, own_turn, kicked, pushed, sched_idle;
-	u8 vow;				/* 1: its task gave the sync hint; 2: and then woke another before it slept */
-	u8 vows;
+	u8 vow, wakeups;		/* VOW_…; wake-ups that it has made */
+	u8 unused[7];
 	struct counters n;
 };
 ARRAY(cpu_states, struct cpu_state);
-/* CPUs whose tasks have run without a break for a while. */
-ARRAY(hog_words, u64);
-/* Clusters whose queues may hold tasks: a hint for the others. */
-ARRAY(waiting_words, u64);
-/* A start for sums that the verifier must not follow. */
-u32 unknown_zero;
+
+/* What a waker's sync hint says, that it is about to sleep. One wake-up in LOOKED_AT of a CPU is looked after. */
+enum { VOW_NONE, VOW_GIVEN, VOW_BROKEN, LOOKED_AT = 8, BROKEN_NS = 1000000 };
 
 /* What a task carries where a plan needs it. */
 struct task_state {
 	s32 recent;			/* plus 1 */
-	s32 last_wakee;
-	u32 flips;
-	u32 kept;			/* kept promises: sync wake-ups after which it slept at once */
-	u64 decayed;
+	u32 unused;
+	u64 sync_ns;			/* from a sync wake-up to its sleep, on average; 0: not known */
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
@@ -92,53 +93,22 @@ struct {
 #include "view.h"
 #include "place.h"
 
-#define NOT_CLAIMED	(1 << 30)	/* beside a CPU: it may be busy */
-#define CLOCK_ORIGIN	(1ULL << 62)	/* tells virtual times from lags */
+#define QUEUE		(1 << 30)	/* beside a CPU: it was not claimed */
+#define NOBODY		(-(1LL << 62))	/* beside a lag */
+#define CALL_NS		1000000		/* a CPU that was called has come by then */
+#define CLOCK_ORIGIN	(1ULL << 62)	/* tells virtual times from what parked() makes */
 
-static __noinline int insert(struct task_struct *p, u64 dsq, u64 slice, u64 flags)
-{
-	if (bpf_ksym_exists(scx_bpf_dsq_insert))
-		scx_bpf_dsq_insert(p, dsq, slice, flags);
-	else
-		scx_bpf_dispatch(p, dsq, slice, flags);
-	return 0;
-}
-
-static __noinline int insert_vtime(struct task_struct *p, u64 dsq, u64 slice, u64 vtime, u64 flags)
-{
-	if (bpf_ksym_exists(scx_bpf_dsq_insert_vtime))
-		scx_bpf_dsq_insert_vtime(p, dsq, slice, vtime, flags);
-	else
-		scx_bpf_dispatch_vtime(p, dsq, slice, vtime, flags);
-	return 0;
-}
-
-static __noinline bool move_to_local(u64 dsq)
-{
-	return bpf_ksym_exists(scx_bpf_dsq_move_to_local) ? scx_bpf_dsq_move_to_local(dsq) : scx_bpf_consume(dsq);
-}
-
-static __always_inline void set_slice(struct task_struct *p, u64 slice)
-{
-	if (bpf_ksym_exists(scx_bpf_task_set_slice))
-		scx_bpf_task_set_slice(p, slice);
-	else
-		p->scx.slice = slice;
-}
-
-static __always_inline void set_vtime(struct task_struct *p, u64 vtime)
-{
-	if (bpf_ksym_exists(scx_bpf_task_set_dsq_vtime))
-		scx_bpf_task_set_dsq_vtime(p, vtime);
-	else
-		p->scx.dsq_vtime = vtime;
-}
-
-/* The queue of tasks that only this CPU may take. */
-static __always_inline u64 own_queue(s32 cpu)
-{
-	return (1ULL << 32) | cpu;
-}
+#define insert(p, dsq, slice, flags)		(bpf_ksym_exists(scx_bpf_dsq_insert) ?				\
+	scx_bpf_dsq_insert(p, dsq, slice, flags) : scx_bpf_dispatch(p, dsq, slice, flags))
+#define insert_vtime(p, dsq, slice, time, flags)	(bpf_ksym_exists(scx_bpf_dsq_insert_vtime) ?		\
+	scx_bpf_dsq_insert_vtime(p, dsq, slice, time, flags) : scx_bpf_dispatch_vtime(p, dsq, slice, time, flags))
+#define move_to_local(dsq)			(bpf_ksym_exists(scx_bpf_dsq_move_to_local) ?			\
+	scx_bpf_dsq_move_to_local(dsq) : scx_bpf_consume(dsq))
+#define set_slice(p, ns)	do { if (bpf_ksym_exists(scx_bpf_task_set_slice)) scx_bpf_task_set_slice(p, ns);	\
+	else (p)->scx.slice = (ns); } while (0)
+#define set_vtime(p, time)	do { if (bpf_ksym_exists(scx_bpf_task_set_dsq_vtime)) scx_bpf_task_set_dsq_vtime(p, time); \
+	else (p)->scx.dsq_vtime = (time); } while (0)
+#define own_queue(cpu)	((1ULL << 32) | (cpu))		/* of tasks that only this CPU may take */
 
 /* A task that slept long is owed no more than a slice; one that ran long alone waits no longer than two. */
 static __always_inline s64 bounded_lag(s64 lag)
@@ -148,32 +118,77 @@ static __always_inline s64 bounded_lag(s64 lag)
 	return lag < -slice ? -slice : lag > 2 * slice ? 2 * slice : lag;
 }
 
-/* The lag of a task that does not wait in a queue; of one that was taken out of it before it ran, nothing is known. */
-static __always_inline s64 lag_of(struct task_struct *p)
+/* A lag and when it was: 35 bits of 4096 ns, 26 bits of 64 ns. */
+static __always_inline u64 parked(s64 lag, u64 now)
 {
-	s64 lag = p->scx.dsq_vtime;
-
-	return lag >= (s64)(CLOCK_ORIGIN / 2) ? 0 : bounded_lag(lag);
+	return (now >> 12 & ((1ULL << 35) - 1)) << 26 | ((lag >> 6) + (1 << 25));
 }
 
-static __noinline u64 set_word(const struct mask *set, u32 word)
+/*
+ * The lag of a task that was parked; of one that was taken out of a queue before it ran, nothing is known. While it slept its cluster's clock went
+ * on, the slower the more tasks wait for each of its CPUs.
+ */
+static __noinline s64 parked_lag(u64 vtime, u64 now, u32 nr_cpus, u32 waiting)
 {
-	u32 offset = word - set->first;
+	u64 slept = ((now >> 12) - (vtime >> 26)) << 29 >> 17;
 
-	return offset < set->len ? plan_word(set->at + offset) : 0;
+	if (vtime >= CLOCK_ORIGIN / 2)
+		return 0;
+	if (slept > 4 * config.slice_ns)
+		slept = 4 * config.slice_ns;
+	return bounded_lag(((s64)(vtime & ((1 << 26) - 1)) - (1 << 25)) * 64 - slept * nr_cpus / (nr_cpus + waiting));
 }
 
-/* Their distance, from ids where those tell it. */
+static __always_inline void average(u64 *mean, u64 ns)
+{
+	*mean = *mean ? (3 * *mean + ns) / 4 + 1 : ns + 1;
+}
+
+static __always_inline struct task_state *task_state(struct task_struct *p)
+{
+	return config.needs_task ? bpf_task_storage_get(&task_states, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE) : NULL;
+}
+
+static __always_inline void mark(void *map, u32 at, bool set)
+{
+	u64 *word = look_up(map, at / 64), bit = 1ULL << (at & 63);
+
+	if (word && set && !(*word & bit))
+		__sync_fetch_and_or(word, bit);
+	else if (word && !set && *word & bit)
+		__sync_fetch_and_and(word, ~bit);
+}
+
+/* Whether the CPU's task runs on without end. */
+static __always_inline void set_hog(struct cpu_state *c, u32 cpu, bool hog)
+{
+	if (c->hog != hog)
+		mark(&hog_words, cpu, hog);
+	c->hog = hog;
+}
+
 static __noinline u32 distance(u32 from, u32 to)
 {
 	const struct cpu_facts *a = plan_facts(from), *b = plan_facts(to);
 
 	if (from == to || !a || !b)
 		return 0;
-	if (a->smt.weight > 1 && has(set_word(&a->smt, to / 64), to))
-		return 1;
-	return a->cluster == b->cluster ? 2 : a->llc_from == b->llc_from ? 3 : a->node_from == b->node_from ? 4 :
-		has(set_word(&a->reach[4], to / 64), to) ? 5 : 6;
+#pragma unroll
+	for (u32 i = 0; i < REACHES; i++)
+		if (a->ids[i] == b->ids[i])
+			return i + 1;
+	return REACHES + 1;
+}
+
+static __noinline void count(struct cpu_state *c, u32 which, u32 step, u32 prev, u32 cpu)
+{
+	u32 woken = distance(bpf_get_smp_processor_id(), cpu), moved = distance(prev, cpu);
+
+	if (which >= NR_PLANS || step > MAX_STEPS || woken >= DISTANCES || moved >= DISTANCES)
+		return;
+	c->n.placed[which][step]++;
+	c->n.wake_distance[woken] += which != PLAN_FORK;
+	c->n.move_distance[moved] += which != PLAN_FORK;
 }
 
 /* The log2 of us, rounded up, within the histogram. */
@@ -187,224 +202,226 @@ static __always_inline u32 bucket(u64 ns)
 	return at + us < WAIT_BUCKETS ? at + us : WAIT_BUCKETS - 1;
 }
 
+/* How far the CPU's task is ahead of its cluster's clock. */
+static __always_inline s64 lag_now(struct cpu_state *c, u64 now)
+{
+	s64 ran = now - c->started;
+
+	return c->lag + (ran < 0 || !c->weight ? 0 : c->weight == 100 ? ran : (u64)ran * 100 / c->weight);
+}
+
 /* Adds the time that the CPU's task has run since it was last asked, in virtual time to its lag. */
 static __noinline void charge(struct cpu_state *c, u64 now)
 {
-	u64 ran = now - c->started;
-
-	if (!c->weight || (s64)ran < 0)
+	if (!c->weight || (s64)(now - c->started) < 0)
 		return;
-	c->lag += c->weight == 100 ? ran : ran * 100 / c->weight;
-	c->n.busy_ns += ran;
+	c->lag = lag_now(c, now);
+	c->n.busy_ns += now - c->started;
 	c->started = now;
 }
 
-/* An idle CPU of a set that the task may use, claimed. */
-static __noinline bool claim_in(struct task_struct *p, const struct mask *mask, s32 *cpu)
+/* Copies the task's affinity to the scratch. The number of CPUs in it. */
+static __noinline u32 copy_affinity(struct task_struct *p)
 {
-	u32 i, tries;
+	u32 nr_words = (config.nr_cpus + 63) / 64, nr = 0, word;
 
-	PLAN_FOR(i, mask->len) {
-		u32 word = mask->first + i;
+	bpf_for(word, 0, nr_words) {
+		u64 *copy = scratch_word(nr_words + word), bits = kernel_word(p->cpus_ptr, word);
 
-		PLAN_FOR(tries, LOST_CLAIMS) {
-			u64 free = set_word(mask, word) & view_idle_word(NULL, word) & kernel_word(p->cpus_ptr, word);
-
-			if (!free)
-				break;
-			*cpu = first_cpu(word, free);
-			if (view_claim(NULL, *cpu))
-				return true;
-		}
+		nr += weight(bits);
+		if (copy)
+			*copy = bits;
 	}
-	return false;
+	return nr;
 }
 
-/* CPUs of a cluster that are not idle; with hogs_only those whose tasks have run without a break for a while. */
-static __noinline u32 load_of(const struct mask *mask, bool hogs_only)
+/* Takes the CPU from its task if that is so far ahead of one that has woken. */
+static __always_inline bool preempt(struct cpu_state *c, u32 cpu, s64 ahead, s64 lag)
 {
-	u32 i, load = unknown_zero;
-
-	PLAN_FOR(i, mask->len) {
-		u32 word = mask->first + i;
-		u64 *hogs = look_up(&hog_words, word);
-
-		load += weight(set_word(mask, word) & (hogs_only ? (hogs ? *hogs : 0) : ~view_idle_word(NULL, word)));
-	}
-	return load;
-}
-
-static __always_inline void mark(void *map, u32 at, bool set)
-{
-	u64 *word = look_up(map, at / 64), bit = 1ULL << (at & 63);
-
-	if (word && set && !(*word & bit))
-		__sync_fetch_and_or(word, bit);
-	else if (word && !set && *word & bit)
-		__sync_fetch_and_and(word, ~bit);
-}
-
-/*
- * The cluster of the LLC with the fewest busy CPUs, if it has at least two fewer than the one given (`more` of whose CPUs are not counted); else
- * that one. A task that runs on without end, or has just changed its program, is better off there.
- */
-static __noinline u32 idler_cluster(const struct cpu_facts *here, bool hogs_only, u32 more)
-{
-	const struct mask *mask = plan_cluster(here->cluster);
-	u32 i, load, best = here->cluster, least = 0;
-
-	if (mask && here->llc_len > 1)
-		least = load_of(mask, hogs_only) + more;
-	if (least < 2)
-		return best;
-	least--;
-	PLAN_FOR(i, here->llc_len) {
-		mask = plan_cluster(here->llc_from + i);
-		if (!mask)
-			continue;
-		load = load_of(mask, hogs_only);
-		if (load < least) {
-			least = load;
-			best = here->llc_from + i;
-		}
-	}
-	return best;
-}
-
-/*
- * A task waits in the cluster of this CPU: an idle CPU of it shall come for it, or one that is about to be idle and may have looked before the task
- * joined; for a woken one, else, the CPU whose task is farthest ahead of it.
- */
-static __noinline int call_cpu(struct task_struct *p, s32 cpu, const struct mask *cluster, s64 lag, bool woken)
-{
-	u64 now = now_ns();
-	s64 most = lag + (s64)config.preempt_ns, ahead;
-	u32 i, at = cpu, first = cluster->first * 64, end = first + cluster->len * 64;
-	struct cpu_state *c;
-	s32 victim = -1;
-
-	if (claim_in(p, cluster, &victim))
-		return scx_bpf_kick_cpu(victim, KICK_IDLE), 0;
-	victim = -1;
-	PLAN_FOR(i, 16) {
-		c = has(set_word(cluster, at / 64), at) && has(kernel_word(p->cpus_ptr, at / 64), at) ? cpu_state(at) : NULL;
-		if (c && !c->weight)
-			scx_bpf_kick_cpu(at, KICK_IDLE);
-		else if (c && woken && !c->kicked) {
-			ahead = c->sched_idle ? 1LL << 62 : c->lag + (s64)((now - c->started) * 100 / c->weight);
-			if (ahead > most) {
-				most = ahead;
-				victim = at;
-			}
-		}
-		at = at + 1 < end && at + 1 < config.nr_cpus ? at + 1 : first;
-	}
-	c = victim >= 0 ? cpu_state(victim) : NULL;
-	if (c) {
-		c->kicked = true;
-		c->n.preempted++;
-		scx_bpf_kick_cpu(victim, KICK_PREEMPT);
-	}
-	return 0;
-}
-
-/* `record_wakee`: how often a waker changes its wakee. */
-static __noinline void record_wakee(struct task_struct *p, u64 now)
-{
-	struct task_state *waker = task_state(bpf_get_current_task_btf());
-
-	if (!waker)
-		return;
-	if (now > waker->decayed + 1000000000) {
-		waker->flips /= 2;
-		waker->decayed = now;
-	}
-	if (waker->last_wakee != p->pid) {
-		waker->last_wakee = p->pid;
-		waker->flips++;
-	}
-}
-
-/*
- * What most wake-ups come to, without the way there: where this CPU and prev share a cluster, whichever is the target, and the plan's first step
- * that takes part is to claim prev in the target's cluster. Same CPU, same step as plan_place.
- */
-static __always_inline bool near_prev(struct task_struct *p, struct cpu_state *c, u64 wake_flags, u32 this, u32 prev)
-{
-	const struct cpu_facts *here = plan_facts(this), *there = plan_facts(prev);
-	u32 step = config.near_prev - 1;
-
-	if (!here || !there || here->cluster != there->cluster || wake_flags & WAKE_CURRENT_CPU ||
-	    (u32)p->nr_cpus_allowed < config.nr_cpus || !view_claim(NULL, prev))
+	if (c->kicked || ahead <= lag + (s64)config.preempt_ns)
 		return false;
-	if (step < MAX_STEPS)
-		c->n.placed[PLAN_GATHER][step]++;
-	c->n.wake_distance[this == prev ? 0 : 2]++;
-	c->n.move_distance[0]++;
+	c->kicked = true;
+	c->n.preempted++;
+	scx_bpf_kick_cpu(cpu, KICK_PREEMPT);
 	return true;
 }
 
-static __noinline bool others_wait(u32 cpu)
+/*
+ * How far the task of a CPU is ahead, if that is in the cluster and in the affinity in the scratch and may be preempted; else NOBODY. If nothing runs
+ * there, it is about to be idle and may have looked at the queue before a task joined: it looks again.
+ */
+__global s64 looked_at(u32 cpu, u32 cluster)
 {
-	const struct cpu_facts *here = plan_facts(cpu);
-	u64 *word = here ? look_up(&waiting_words, here->cluster / 64) : NULL;
+	u64 *word = scratch_word((config.nr_cpus + 63) / 64 + cpu / 64);
+	const struct mask *mask = plan_cluster(cluster);
+	struct cpu_state *c = cpu_state(cpu);
 
-	return word && *word >> (here->cluster & 63) & 1 && scx_bpf_dsq_nr_queued(here->cluster) > 0;
+	if (!word || !mask || !c || !has(*word & mask_word(mask, cpu / 64), cpu))
+		return NOBODY;
+	if (!c->weight)
+		scx_bpf_kick_cpu(cpu, KICK_IDLE);
+	return !c->weight || c->kicked ? NOBODY : c->sched_idle ? 1LL << 62 : lag_now(c, now_ns());
 }
 
-static __always_inline s32 place(struct task_struct *p, struct cpu_state *c, u64 wake_flags, u32 prev, u32 which)
+/*
+ * A task, its affinity in the scratch, waits in the cluster of this CPU: an idle CPU of it shall come for it, else one of the LLC; for a woken one,
+ * else, the CPU whose task is farthest ahead of it.
+ */
+__global int call_cpu(u32 cpu, u32 cluster, s64 lag, bool woken)
+{
+	struct decision d = { .nr_words = (config.nr_cpus + 63) / 64, .left = NO_LIMIT, .s.flags = STEP_CLAIM };
+	struct cluster_state *state = look_up(&cluster_states, cluster);
+	const struct mask *mask = plan_cluster(cluster);
+	const struct cpu_facts *here = plan_facts(cpu);
+	u32 first, end, victim = cpu, i;
+	s64 most = NOBODY, ahead;
+	struct cpu_state *c;
+	s32 idle;
+
+	if (!mask || !here || !state)
+		return 0;
+	d.mask = *mask;
+	idle = search(&d, cpu);
+	if (idle >= 0)
+		state->called_at = now_ns();
+	d.mask = here->sets[SET_LLC];
+	if (idle < 0)
+		idle = search(&d, cpu);
+	if (idle >= 0)
+		return scx_bpf_kick_cpu(idle, KICK_IDLE), 0;
+	first = mask->first * 64;
+	end = first + mask->len * 64;
+	bpf_for(i, 0, 16) {
+		ahead = looked_at(cpu, cluster);
+		if (ahead > most) {
+			most = ahead;
+			victim = cpu;
+		}
+		cpu = cpu + 1 < end && cpu + 1 < config.nr_cpus ? cpu + 1 : first;
+	}
+	c = cpu_state(victim);
+	if (c && woken)
+		preempt(c, victim, most, lag);
+	return 0;
+}
+
+/* An idle CPU of the LLC's cluster with the fewest busy CPUs, of which hogs are those counted, if that has at least two fewer; claimed. */
+__global s32 idler_cpu(u32 cpu, bool hogs_only)
+{
+	const struct cpu_facts *here = plan_facts(cpu);
+	const struct mask *own = here ? plan_cluster(here->cluster) : NULL, *other;
+	struct decision d = { .prev = cpu, .nr_words = (config.nr_cpus + 63) / 64, .left = NO_LIMIT };
+	u32 mine;
+
+	if (!own || here->llc_len < 2)
+		return -1;
+	d.s.flags = STEP_CLAIM | (hogs_only ? STEP_HOGS : 0);
+	d.mask = *own;
+	mine = count_cpus(&d);
+	other = mine < 2 ? NULL : plan_cluster(idlest(&d, SET_LLC));
+	if (!other || other == own)
+		return -1;
+	d.mask = *other;
+	return (u32)count_cpus(&d) + 2 <= mine ? search(&d, cpu) : -1;
+}
+
+static __always_inline bool others_wait(u32 cluster)
+{
+	u64 *word = look_up(&waiting_words, cluster / 64);
+
+	return word && has(*word, cluster) && scx_bpf_dsq_nr_queued(cluster) > 0;
+}
+
+/* Whether the current task sleeps sooner after its sync wake-ups than an idle CPU comes. */
+static __always_inline bool keeps_sync(struct cpu_state *c)
+{
+	struct task_state *waker = task_state(bpf_get_current_task_btf());
+
+	return waker && waker->sync_ns && waker->sync_ns < c->idle_wait;
+}
+
+/*
+ * What most wake-ups come to, without the way there: where this CPU and prev share a cluster, whichever is the target, and the plan's first
+ * steps that take part are to wait behind a waker and to claim prev in the target's cluster. Same CPU, same step as plan_place; -1.
+ */
+static __always_inline s32 near(struct task_struct *p, struct cpu_state *c, u64 wake_flags, bool sync, u32 this, u32 prev)
+{
+	const struct cpu_facts *here = plan_facts(this), *there = plan_facts(prev);
+
+	if (!here || !there || here->cluster != there->cluster || !here->sets[SET_CLUSTER].len ||
+	    wake_flags & WAKE_CURRENT_CPU || (u32)p->nr_cpus_allowed < config.nr_cpus)
+		return -1;
+	if (config.near_sync && sync && keeps_sync(c) && view_nr_running(this) == 1) {
+		count(c, PLAN_GATHER, config.near_sync - 1, prev, this);
+		return others_wait(here->cluster) ? this | QUEUE : this;
+	}
+	if (!config.near_prev || !view_claim(prev))
+		return -1;
+	count(c, PLAN_GATHER, config.near_prev - 1, prev, prev);
+	return prev;
+}
+
+static __always_inline s32 place(struct task_struct *p, struct cpu_state *c, u64 wake_flags, bool sync, u32 prev, u32 which)
 {
 	u32 this = bpf_get_smp_processor_id();
-	struct placing placing = { .p = p, .wake_flags = wake_flags };
+	struct task_struct *waker = bpf_get_current_task_btf();
+	struct task_state *task = config.needs_task ? task_state(p) : NULL;
+	struct decision d = { .this_cpu = this, .prev = prev, .sync = sync, .is_fork = which == PLAN_FORK };
+	const struct cpu_facts *here;
 	s32 cpu;
 
-	if (config.needs_flips && which != PLAN_FORK)
-		record_wakee(p, now_ns());
-	if (config.needs_idle_time)
-		placing.begun = bpf_ktime_get_ns();
-	placing.d.this_cpu = this;
-	placing.d.prev = prev;
-	placing.d.is_fork = which == PLAN_FORK;
-	placing.d.sync = wake_flags & WAKE_SYNC && !(bpf_get_current_task_btf()->flags & PF_EXITING);
-	cpu = plan_place(&plans[which < NR_PLANS ? which : 0], &placing.d);
+	d.is_sched_idle = p->policy == SCHED_IDLE_POLICY;
+	d.current_hint = wake_flags & WAKE_CURRENT_CPU;
+	d.kthread_waker = waker->flags & PF_KTHREAD && waker->nr_cpus_allowed == 1;
+	d.keeps_sync = sync && keeps_sync(c);
+	d.recent = task ? task->recent - 1 : -1;
+	d.waker_load = c->weight * 1024ULL / 100;
+	d.wakee_load = p->scx.weight * 1024ULL / 100;
+	cpu = plan_place(&plans[which < NR_PLANS ? which : 0], &d, copy_affinity(p));
 	if (cpu < 0 || (u32)cpu >= config.nr_cpus)
 		return -1;
-	if (placing.d.step <= MAX_STEPS && which < NR_PLANS)
-		c->n.placed[which][placing.d.step]++;
-	if (which != PLAN_FORK) {
-		c->n.wake_distance[distance(this, cpu) % DISTANCES]++;
-		c->n.move_distance[distance(prev, cpu) % DISTANCES]++;
-	}
-	if (placing.d.claimed || view_claim(&placing.d, cpu))
+	if (task)
+		task->recent = d.recent + 1;
+	task = d.marks_waker && config.needs_task ? task_state(waker) : NULL;
+	if (task)
+		task->recent = this + 1;
+	count(c, which, d.step, prev, cpu);
+	if (d.claimed || view_claim(cpu))
 		return cpu;
 	/* Behind a waker that is about to sleep a task waits on the CPU itself, unless others wait in the cluster: two that wake each other in turn
 	 * would keep them from the CPU for ever. */
-	return placing.d.s.kind == KIND_SYNC_STACK && !others_wait(cpu) ? cpu : cpu | NOT_CLAIMED;
+	here = plan_facts(cpu);
+	return here && d.s.kind == KIND_SYNC_STACK && !others_wait(here->cluster) ? cpu : cpu | QUEUE;
 }
 
 SEC("struct_ops/huddle_select_cpu")
 s32 BPF_PROG(huddle_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 {
-	u32 this = bpf_get_smp_processor_id(), zero = 0, *chosen = bpf_map_lookup_elem(&mode, &zero);
+	u32 this = bpf_get_smp_processor_id(), *chosen = look_up(&mode, 0);
 	u32 which = wake_flags & WAKE_FORK ? PLAN_FORK : chosen && *chosen == PLAN_SPREAD ? PLAN_SPREAD : PLAN_GATHER;
-	struct cpu_state *c = cpu_state(this);
-	s32 cpu = prev;
+	bool sync = wake_flags & WAKE_SYNC && !(bpf_get_current_task_btf()->flags & PF_EXITING), looked_at;
+	struct cpu_state *c = cpu_state(this), *other;
+	s32 cpu = -1;
 
 	if (!c)
 		return prev;
-	/* One sync wake-up in eight is looked after: whether the waker then sleeps before it wakes another. */
-	if (c->vow)
-		c->vow = 2;
-	else if (config.needs_task && wake_flags & WAKE_SYNC && !(++c->vows & 7))
-		c->vow = 1;
-	if (which != PLAN_GATHER || !config.near_prev || !near_prev(p, c, wake_flags, this, prev))
-		cpu = place(p, c, wake_flags, prev, which);
+	looked_at = config.needs_task && !(++c->wakeups % LOOKED_AT);
+	c->vow = c->vow ? VOW_BROKEN : looked_at && sync ? VOW_GIVEN : VOW_NONE;
+	if (c->vow == VOW_GIVEN)
+		c->vowed_at = now_ns();
+	if (which == PLAN_GATHER)
+		cpu = near(p, c, wake_flags, sync, this, prev);
+	if (cpu < 0)
+		cpu = place(p, c, wake_flags, sync, prev, which);
 	if (cpu < 0)
 		return prev;
-	if (cpu & NOT_CLAIMED)
-		return cpu & ~NOT_CLAIMED;
+	if (cpu & QUEUE)
+		return cpu & ~QUEUE;
+	other = looked_at && (u32)cpu != this ? cpu_state(cpu) : NULL;
+	if (other)
+		other->claimed_at = now_ns();
 	insert(p, DSQ_LOCAL, config.slice_ns, 0);
-	c->n.claimed++;
+	c->n.direct++;
 	return cpu;
 }
 
@@ -412,62 +429,39 @@ s32 BPF_PROG(huddle_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
  * A task for this CPU alone. A kernel thread that has woken runs at once: what others wait for is its work. The task that it takes the CPU from
  * comes back here rather than to its cluster, where a CPU that runs dry for a moment would take it away.
  */
-static __noinline void enqueue_own(struct task_struct *p, s32 cpu, struct cpu_state *c, u64 flags)
+static __always_inline void enqueue_own(struct task_struct *p, s32 cpu, struct cpu_state *c, u64 vtime, s64 lag, u64 flags)
 {
-
-	if (view_claim(NULL, cpu)) {
-		insert(p, DSQ_LOCAL, config.slice_ns, flags);
-	} else if (p->flags & PF_KTHREAD && flags & ENQ_WAKEUP) {
-		c->pushed = c->weight > 0;
-		insert(p, DSQ_LOCAL, config.slice_ns, flags | ENQ_PREEMPT);
-	} else {
-		struct cluster_state *cluster;
-		const struct cpu_facts *here = plan_facts(cpu);
-		s64 lag = lag_of(p);
-
-		cluster = here ? look_up(&cluster_states, here->cluster) : NULL;
-		if (!cluster) {
-			insert(p, DSQ_LOCAL, config.slice_ns, flags);
-			return;
-		}
-		c->pinned = true;
-		insert_vtime(p, own_queue(cpu), config.least_slice_ns * 2, cluster->clock + lag, flags);
-		if (flags & ENQ_WAKEUP && c->weight && !c->kicked &&
-		    c->lag + (s64)((now_ns() - c->started) * 100 / c->weight) > lag + (s64)config.preempt_ns) {
-			c->kicked = true;
-			scx_bpf_kick_cpu(cpu, KICK_PREEMPT);
-		} else {
-			scx_bpf_kick_cpu(cpu, KICK_IDLE);
-		}
-	}
 	c->n.pinned++;
-}
-
-/* The slice of a task that waits: shorter the more do. */
-static __always_inline u64 slice_in(u32 cluster)
-{
-	s32 waiting = scx_bpf_dsq_nr_queued(cluster);
-	u64 slice = config.slice_ns / (waiting > 0 ? waiting + 1 : 1);
-
-	return slice < config.least_slice_ns ? config.least_slice_ns : slice;
+	if (view_claim(cpu) || (p->flags & PF_KTHREAD && flags)) {
+		c->pushed |= c->weight > 0;
+		insert(p, DSQ_LOCAL, config.slice_ns, flags | ENQ_PREEMPT);
+		return;
+	}
+	c->pinned = true;
+	insert_vtime(p, own_queue(cpu), config.least_slice_ns * 2, vtime, flags);
+	if (!flags || !c->weight || !preempt(c, cpu, lag_now(c, now_ns()), lag))
+		scx_bpf_kick_cpu(cpu, KICK_IDLE);
 }
 
 /* A task that runs on without end, or has just changed its program, goes to an idler cluster if there is one. */
-static __noinline bool move_away(struct task_struct *p, struct cpu_state *c, const struct cpu_facts *here, bool exec)
+static __noinline bool move_away(struct task_struct *p, struct cpu_state *c, u32 cpu, bool exec)
 {
-	u32 idler = idler_cluster(here, !exec, !exec);
-	const struct mask *there = plan_cluster(idler);
 	struct cpu_state *other;
 	s32 to;
 
 	c->exec = 0;
-	if (idler == here->cluster || !there || !claim_in(p, there, &to))
+	copy_affinity(p);
+	to = idler_cpu(cpu, !exec);
+	if (to < 0)
 		return false;
 	other = cpu_state(to);
 	/* Seen there at once, or others would follow. */
 	if (other && !exec) {
-		other->hog = true;
+		other->task = p->pid;
+		other->since = c->since;
+		other->hog = other->ran_long = true;
 		mark(&hog_words, to, true);
+		set_hog(c, cpu, false);
 	}
 	*(exec ? &c->n.exec_moved : &c->n.balanced) += 1;
 	insert(p, DSQ_LOCAL_ON | to, config.slice_ns, 0);
@@ -478,71 +472,83 @@ static __noinline bool move_away(struct task_struct *p, struct cpu_state *c, con
 SEC("struct_ops/huddle_enqueue")
 void BPF_PROG(huddle_enqueue, struct task_struct *p, u64 flags)
 {
-	s32 cpu = scx_bpf_task_cpu(p);
+	s32 cpu = scx_bpf_task_cpu(p), waiting;
 	const struct cpu_facts *here = plan_facts(cpu);
-	struct cpu_state *c = cpu_state(cpu);
-	struct cluster_state *cluster = here ? look_up(&cluster_states, here->cluster) : NULL;
 	const struct mask *mask = here ? plan_cluster(here->cluster) : NULL;
+	struct cluster_state *cluster = here ? look_up(&cluster_states, here->cluster) : NULL;
+	struct cpu_state *c = cpu_state(cpu);
+	u64 woken = flags & ENQ_WAKEUP, slice = config.slice_ns, now = now_ns();
 	bool pushed, exec;
 	s64 lag;
 
 	if (!c || !cluster || !mask) {
-		insert(p, DSQ_LOCAL, config.slice_ns, 0);
+		insert(p, DSQ_LOCAL, slice, 0);
 		return;
 	}
 	/* A wakee that was still leaving this CPU when it was woken: nobody asked for a placement, and the CPU has nothing else yet. */
-	if (flags & ENQ_WAKEUP && !(flags & bpf_core_enum_value(enum scx_enq_flags, SCX_ENQ_CPU_SELECTED))) {
+	if (woken && !(flags & bpf_core_enum_value(enum scx_enq_flags, SCX_ENQ_CPU_SELECTED))) {
 		c->n.unplaced++;
-		if (view_claim(NULL, cpu) || !c->weight) {
-			insert(p, DSQ_LOCAL, config.slice_ns, 0);
+		if (view_claim(cpu) || !c->weight) {
+			insert(p, DSQ_LOCAL, slice, 0);
 			return;
 		}
 	}
-	pushed = c->pushed && !(flags & ENQ_WAKEUP);
-	exec = c->exec && c->exec == p->pid;
+	waiting = scx_bpf_dsq_nr_queued(here->cluster);
+	waiting = waiting > 0 ? waiting : 0;
+	lag = parked_lag(p->scx.dsq_vtime, now, mask->weight, waiting);
+	pushed = c->pushed && !woken;
 	if (pushed)
 		c->pushed = false;
 	if (p->nr_cpus_allowed == 1 || pushed) {
-		enqueue_own(p, cpu, c, flags & ENQ_WAKEUP);
+		enqueue_own(p, cpu, c, cluster->clock + lag, lag, woken);
 		return;
 	}
-	if ((exec || flags & ENQ_LAST || (c->ran_long && !(flags & ENQ_WAKEUP))) && move_away(p, c, here, exec))
+	exec = c->exec && c->exec == p->pid;
+	if ((exec || flags & ENQ_LAST || (c->ran_long && !woken)) && move_away(p, c, cpu, exec))
 		return;
 	if (flags & ENQ_LAST) {
 		/* Nowhere better: on it goes, and the CPU has to look again. */
-		insert(p, DSQ_LOCAL, config.slice_ns, 0);
+		insert(p, DSQ_LOCAL, slice, 0);
 		scx_bpf_kick_cpu(cpu, KICK_IDLE);
 		return;
 	}
-	lag = lag_of(p);
-	cluster->filled_at = now_ns();
+	cluster->filled_at = now;
 	mark(&waiting_words, here->cluster, true);
 	c->n.queued++;
-	insert_vtime(p, here->cluster, slice_in(here->cluster), cluster->clock + lag, flags & ENQ_WAKEUP);
-	call_cpu(p, cpu, mask, lag, flags & ENQ_WAKEUP);
+	/* The more wait, the shorter the slice. */
+	slice /= waiting + 1;
+	slice = slice < config.least_slice_ns ? config.least_slice_ns : slice;
+	insert_vtime(p, here->cluster, slice, cluster->clock + lag, woken);
+	copy_affinity(p);
+	call_cpu(cpu, here->cluster, lag, woken);
 }
 
-/* Takes a waiting task of another cluster within a range, nearest number first; at least `least` must wait. */
+/* Takes a waiting task of another cluster within a run, nearest number first; at least `least` must wait. */
 static __noinline bool take_from(struct cpu_state *c, u32 own, u32 from, u32 len, s32 least)
 {
+	u64 now = now_ns();
 	bool taken = false;
+	s32 waiting;
 	u32 i;
 
-	PLAN_FOR(i, len) {
+	bpf_for(i, 0, len) {
 		u32 at = own + 1 + i < from + len ? own + 1 + i : own + 1 + i - len;
 		struct cluster_state *other = look_up(&cluster_states, at);
-
 		u64 *word = look_up(&waiting_words, at / 64);
 
-		if (!other || !word || !(*word >> (at & 63) & 1) || at == own)
+		if (!other || !word || !has(*word, at) || at == own)
 			continue;
-		if (scx_bpf_dsq_nr_queued(at) >= least && move_to_local(at)) {
+		waiting = scx_bpf_dsq_nr_queued(at);
+		/* For the only one a CPU of its own cluster is on the way. */
+		if (waiting == 1 && now - other->called_at < CALL_NS)
+			continue;
+		if (waiting >= least && move_to_local(at)) {
 			c->taken_from = at;
 			taken = true;
 			break;
 		}
 		/* The task that the mark was set for joins within the call that set it: in less than a second. */
-		if (!scx_bpf_dsq_nr_queued(at) && now_ns() - other->filled_at > 1000000000)
+		if (!waiting && now - other->filled_at > 1000000000)
 			mark(&waiting_words, at, false);
 	}
 	return taken;
@@ -551,17 +557,17 @@ static __noinline bool take_from(struct cpu_state *c, u32 own, u32 from, u32 len
 static __noinline bool take(s32 cpu, struct cpu_state *c, const struct cpu_facts *here, bool goes_on)
 {
 	u32 own = here->cluster, level = TAKEN_CLUSTER;
-	u64 *word = look_up(&waiting_words, own / 64), waiting = word ? *word : 0, mine = 1ULL << (own & 63);
+	u64 *word = look_up(&waiting_words, own / 64), waiting = word ? *word : 0;
 
 	c->taken_from = own;
 	c->own_turn = c->pinned && !c->own_turn;
 	if (c->own_turn && move_to_local(own_queue(cpu)))
 		level = TAKEN_OWN_CPU;
-	else if (waiting & mine && move_to_local(own))
+	else if (has(waiting, own) && move_to_local(own))
 		;
 	else if (c->pinned && move_to_local(own_queue(cpu)))
 		level = TAKEN_OWN_CPU;
-	else if (goes_on || (config.nr_clusters <= 64 && !(waiting & ~mine)))
+	else if (goes_on || (config.nr_clusters <= 64 && !(waiting & ~(1ULL << (own & 63)))))
 		return c->pinned = false;
 	else if (here->llc_len > 1 && take_from(c, own, here->llc_from, here->llc_len, 1))
 		level = TAKEN_LLC;
@@ -571,7 +577,8 @@ static __noinline bool take(s32 cpu, struct cpu_state *c, const struct cpu_facts
 		level = TAKEN_FARTHER;
 	else
 		return c->pinned = false;
-	c->n.taken[level % NR_TAKEN]++;
+	if (level < NR_TAKEN)
+		c->n.taken[level]++;
 	return true;
 }
 
@@ -580,25 +587,21 @@ void BPF_PROG(huddle_dispatch, s32 cpu, struct task_struct *prev)
 {
 	const struct cpu_facts *here = plan_facts(cpu);
 	struct cpu_state *c = cpu_state(cpu);
-	bool goes_on, exec;
+	bool goes_on = prev && prev->scx.flags & TASK_QUEUED;
 	u64 now;
 
-	if (!here || !c)
+	if (!here || !c || take(cpu, c, here, goes_on))
 		return;
-	goes_on = prev && prev->scx.flags & TASK_QUEUED;
-	if (take(cpu, c, here, goes_on) || !goes_on)
+	if (!goes_on) {
+		set_hog(c, cpu, false);
 		return;
+	}
 	c->kicked = false;
 	now = now_ns();
 	charge(c, now);
-	exec = c->exec == prev->pid;
-	if (!c->hog && now - c->since > config.hog_ns) {
-		c->hog = true;
-		mark(&hog_words, cpu, true);
-	}
-	/* Without a slice it comes back through enqueue, which moves it. */
-	if (prev->nr_cpus_allowed == 1 || (!exec && !c->hog) ||
-	    idler_cluster(here, !exec, 0) == here->cluster)
+	set_hog(c, cpu, now - c->since > config.hog_ns);
+	/* Without a slice it comes back through enqueue, which may move it. */
+	if (prev->nr_cpus_allowed == 1 || (c->exec != prev->pid && !c->hog))
 		set_slice(prev, config.slice_ns);
 }
 
@@ -607,28 +610,33 @@ void BPF_PROG(huddle_running, struct task_struct *p)
 {
 	s32 cpu = scx_bpf_task_cpu(p);
 	const struct cpu_facts *here = plan_facts(cpu);
+	struct cluster_state *own = here ? look_up(&cluster_states, here->cluster) : NULL, *from;
 	struct cpu_state *c = cpu_state(cpu);
-	struct cluster_state *own, *from;
-	u64 now = now_ns(), queued = p->sched_info.last_queued;
-	s64 lag = p->scx.dsq_vtime;
+	u64 now = now_ns(), queued = p->sched_info.last_queued, vtime = p->scx.dsq_vtime;
+	bool sched_idle = p->policy == SCHED_IDLE_POLICY;
+	s64 lag;
 
-	if (!c || !here)
+	from = c ? look_up(&cluster_states, c->taken_from) : NULL;
+	if (!c || !own || !from)
 		return;
-	own = look_up(&cluster_states, here->cluster);
-	from = look_up(&cluster_states, c->taken_from);
-	if (!own || !from)
-		return;
-	if (lag >= (s64)(CLOCK_ORIGIN / 2))
-		lag -= from->clock;
-	lag = bounded_lag(lag);
+	lag = vtime >= CLOCK_ORIGIN / 2 ? bounded_lag(vtime - from->clock) : parked_lag(vtime, now, 1, 0);
 	if (lag > 0)
 		own->clock += lag;
 	c->lag = lag > 0 ? 0 : lag;
 	c->started = now;
 	c->weight = p->scx.weight;
-	c->sched_idle = p->policy == SCHED_IDLE_POLICY;
+	if (!c->ran_long || c->task != p->pid) {
+		c->since = now;
+		set_hog(c, cpu, false);
+	}
+	c->task = p->pid;
 	c->kicked = false;
-	c->since = now;
+	if (sched_idle != c->sched_idle)
+		mark(&sched_idle_words, cpu, sched_idle);
+	c->sched_idle = sched_idle;
+	if (c->claimed_at)
+		average(&c->idle_wait, now - c->claimed_at);
+	c->claimed_at = 0;
 	if (queued && now > queued)
 		c->n.wait_us[bucket(now - queued) % WAIT_BUCKETS]++;
 }
@@ -638,67 +646,45 @@ void BPF_PROG(huddle_stopping, struct task_struct *p, bool runnable)
 {
 	s32 cpu = scx_bpf_task_cpu(p);
 	struct cpu_state *c = cpu_state(cpu);
+	struct task_state *task;
+	u64 now = now_ns();
 
 	if (!c)
 		return;
-	charge(c, now_ns());
+	charge(c, now);
 	c->weight = 0;
-	c->ran_long = runnable && c->started - c->since > config.hog_ns;
-	if (c->hog) {
-		c->hog = false;
-		mark(&hog_words, cpu, false);
-	}
-	if (c->vow) {
-		struct task_state *task = task_state(p);
-
-		if (task && c->vow == 1 && !runnable)
-			task->kept += task->kept < 15;
-		else if (task)
-			task->kept /= 2;
-		c->vow = 0;
-	}
-	set_vtime(p, c->lag);
-}
-
-SEC("struct_ops/huddle_update_idle")
-void BPF_PROG(huddle_update_idle, s32 cpu, bool idle)
-{
-	struct cpu_state *c = cpu_state(cpu);
-	u64 now;
-
-	if (!c)
-		return;
-	now = now_ns();
-	if (idle)
-		c->idle_since = now;
-	else if (c->idle_since)
-		c->avg_idle = c->avg_idle - c->avg_idle / 8 + (now - c->idle_since) / 8;
+	c->ran_long = runnable && now - c->since > config.hog_ns;
+	if (!c->ran_long)
+		set_hog(c, cpu, false);
+	task = c->vow ? task_state(p) : NULL;
+	if (task)
+		average(&task->sync_ns, c->vow == VOW_GIVEN && !runnable ? now - c->vowed_at : BROKEN_NS);
+	c->vow = VOW_NONE;
+	set_vtime(p, parked(c->lag, now));
 }
 
 /* A task begins with us: it is owed nothing. */
 SEC("struct_ops/huddle_enable")
 void BPF_PROG(huddle_enable, struct task_struct *p)
 {
-	set_vtime(p, 0);
+	set_vtime(p, parked(0, now_ns()));
 }
 
 SEC("struct_ops.s/huddle_init")
 s32 BPF_PROG(huddle_init)
 {
+	struct cluster_state *cluster;
 	s32 error = 0;
 	u32 i;
 
-	PLAN_FOR(i, config.nr_clusters) {
-		struct cluster_state *cluster = look_up(&cluster_states, i);
-
+	bpf_for(i, 0, config.nr_clusters) {
+		cluster = look_up(&cluster_states, i);
 		if (cluster)
 			cluster->clock = CLOCK_ORIGIN;
-		if (!error)
-			error = scx_bpf_create_dsq(i, -1);
+		error = error ?: scx_bpf_create_dsq(i, -1);
 	}
-	PLAN_FOR(i, config.nr_cpus)
-		if (!error)
-			error = scx_bpf_create_dsq(own_queue(i), -1);
+	bpf_for(i, 0, config.nr_cpus)
+		error = error ?: scx_bpf_create_dsq(own_queue(i), -1);
 	return error;
 }
 
@@ -732,7 +718,6 @@ struct sched_ext_ops huddle = {
 	.dispatch = (void *)huddle_dispatch,
 	.running = (void *)huddle_running,
 	.stopping = (void *)huddle_stopping,
-	.update_idle = (void *)huddle_update_idle,
 	.enable = (void *)huddle_enable,
 	.init = (void *)huddle_init,
 	.exit = (void *)huddle_exit,

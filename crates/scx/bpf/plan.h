@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * A plan as data: the steps of a policy and what they look up of a machine. Written by crates/scx/src/image.rs,
- * whose structs have the same layout; read by place.h. Kinds, words and keys of steps are those of
- * crates/policy/src/record.rs.
+ * A plan as data: the steps of a policy and what they look up of a machine. Written by crates/scx/src/image.rs, whose structs have the
+ * same layout; read by place.h. A step of a record (crates/policy/src/record.rs) is lowered to a kind that looks for a CPU in a set; what
+ * never takes part on the machine is KIND_NONE.
  */
 #ifndef HUDDLE_PLAN_H
 #define HUDDLE_PLAN_H
@@ -12,34 +12,43 @@
 #define DISTANCES	(REACHES + 2)	/* beside them: the CPU itself, and beyond the package */
 
 enum {
-	KIND_ASYM_SCAN, KIND_TARGET_IDLE, KIND_PREV_IDLE, KIND_KTHREAD_STACK, KIND_RECENT_IDLE, KIND_NEED_LLC,
-	KIND_IDLE_CORE, KIND_READ_HIC, KIND_IDLE_SMT, KIND_BUDGET, KIND_SCAN_CLUSTER, KIND_SCAN_LLC, KIND_TAKE_KEPT,
-	KIND_RETURN_TARGET, KIND_RETURN_PREV,
-	KIND_SYNC_STACK, KIND_CLAIM_PREV, KIND_CLAIM_ANY, KIND_CLAIM_IDLEST,	/* look for CPUs to claim */
+	KIND_NONE,
+	KIND_TEST,	/* one CPU, if it lies in a set of the target's */
+	KIND_SEARCH,	/* a set's CPUs in scan order */
+	KIND_IDLEST,	/* the least busy cluster's */
+	KIND_BUDGET, KIND_READ_HIC, KIND_NEED_LLC, KIND_TAKE_KEPT, KIND_SYNC_STACK, KIND_KTHREAD_STACK,
+	KIND_RETURN,	/* the CPU that `of` names */
 	NR_KINDS,
 };
-enum { PRED_IDLE, PRED_AVAIL, PRED_OK59, PRED_OK72 };
-enum { SOURCE_RAW_TOPOLOGY, SOURCE_CLUSTER_DOMAIN, SOURCE_LLC_FIRST_GROUP, NR_SOURCES };
-enum { METHOD_NONE, METHOD_UTIL, METHOD_PROP, METHOD_PROP_AGED };
-enum { COST_NONE, COST_AVG_SCAN_COST, COST_AGED };
-enum { WITHIN_CLUSTER, WITHIN_PREV_CLUSTER, WITHIN_LLC, WITHIN_NODE, WITHIN_ALL, NR_WITHIN };
-enum {	/* step.flags: keys that are true, or have the value named */
-	STEP_LOWEST = 1 << 0, STEP_KEEP = 1 << 1, STEP_UPDATE_ALWAYS = 1 << 2, STEP_ANCHOR_PREV = 1 << 3,
-	STEP_INCL_ANCHOR = 1 << 4, STEP_NO_HIC = 1 << 5, STEP_IN_LLC = 1 << 6, STEP_FAIL_IF_EMPTY = 1 << 7,
-	STEP_CHARGE = 1 << 8, STEP_REMOVE = 1 << 9, STEP_CORES = 1 << 10, STEP_NO_SMT = 1 << 11,
-	STEP_AFTER_TARGET = 1 << 12, STEP_NO_BUSIER = 1 << 13, STEP_TAKE_PREV = 1 << 14, STEP_TAKE_RECENT = 1 << 15,
-	STEP_RECENT_FIRST = 1 << 16,
+enum { OF_TARGET, OF_PREV, OF_RECENT };
+enum {	/* of one CPU; SHARE_…: CPUs with its sd_llc_id and its sd_share_id; ONE: itself; OTHERS: its siblings */
+	SET_ALL, SET_NODE, SET_LLC, SET_CLUSTER, SET_SHARE_LLC, SET_SHARE, SET_ONE, SET_SMT, SET_OTHERS,
+	SET_SD_LLC, SET_RAW_CLUSTER, SET_CLUSTER_DOMAIN, SET_LLC_GROUP, SET_WHOLE_NODE, NR_SETS,
 };
-enum {	/* plan.entry; the anchor is "prev" where it is neither "load" nor "waker" */
-	ENTRY_WIDE = 1 << 0, ENTRY_AFFINE_IDLE_PREV = 1 << 1, ENTRY_SYNC_MINUS_DELAYED = 1 << 2,
-	ENTRY_SET_WAKER_RECENT = 1 << 3, ENTRY_PREFER_CURRENT_HINT = 1 << 4, ENTRY_ANCHOR_LOAD = 1 << 5,
-	ENTRY_ANCHOR_WAKER = 1 << 6,
+enum {	/* step.flags */
+	STEP_CLAIM = 1 << 0,		/* claims the CPU that it finds */
+	STEP_CORES = 1 << 1,		/* on cores that are idle as a whole; of a scan: if they are hinted */
+	STEP_SCHED_IDLE = 1 << 2, STEP_NO_KIN = 1 << 3,	/* a CPU with SCHED_IDLE tasks will do; for others than those */
+	STEP_OTHER = 1 << 4,		/* not the target */
+	STEP_KEEP = 1 << 5,		/* kept for TAKE_KEPT unless in SET_SHARE */
+	STEP_ALWAYS = 1 << 6,		/* the recent CPU is renewed even if it is not taken */
+	STEP_NO_BUSIER = 1 << 7,	/* no cluster of the LLC is less busy than prev's */
+	STEP_SCAN = 1 << 8,		/* looks among the candidates: CPUs of the target's sd_llc that no scan has removed */
+	STEP_AFTER = 1 << 9, STEP_FROM_ZERO = 1 << 10,	/* where it starts, if not from the CPU itself */
+	STEP_CHARGE = 1 << 11, STEP_REMOVE = 1 << 12, STEP_FAIL_IF_EMPTY = 1 << 13,
+	STEP_NO_HIC = 1 << 14,		/* only if no idle core is hinted and prev shares the LLC */
+	STEP_LAST = 1 << 15,		/* takes the CPU that a search for cores noted */
+	STEP_TAKE_PREV = 1 << 16, STEP_TAKE_RECENT = 1 << 17, STEP_RECENT_FIRST = 1 << 18,
+	STEP_HOGS = 1 << 19,		/* counts as busy the CPUs whose tasks run without end */
 };
-enum { PLAN_SMT_ACTIVE = 1 << 0, PLAN_CLUSTER_ACTIVE = 1 << 1 };	/* plan.flags */
+enum {	/* plan.entry; the target is prev where it is neither "load" nor "waker" */
+	ENTRY_LOAD = 1 << 0, ENTRY_WAKER = 1 << 1, ENTRY_AFFINE_IDLE_PREV = 1 << 2, ENTRY_SET_WAKER_RECENT = 1 << 3,
+	ENTRY_CURRENT_HINT = 1 << 4,
+};
 
 struct step {
-	u8 kind, pred, source, method, cost, within, unused[2];
-	u32 flags, div, floor, spare;
+	u8 kind, of, set, unused;
+	u32 flags, spare;
 };
 
 /* A CPU set: words first .. first + len, in the pool from at on; weight CPUs. A set that does not exist has len 0. */
@@ -53,32 +62,33 @@ struct affine_span {			/* a domain that may pull wake-ups */
 };
 
 struct cpu_facts {			/* what decisions look up of one CPU */
-	struct mask llc, smt, node;	/* llc: sd_llc's span */
-	struct mask scan_cluster[NR_SOURCES];	/* its cluster, as scans know it */
-	struct mask reach[REACHES];	/* CPUs no farther than each */
-	struct mask claim[NR_WITHIN];	/* where claims look; both of the first two are its cluster */
-	u32 llc_size, llc_id, share_id, llc_index;
+	struct mask sets[NR_SETS];
+	u32 ids[REACHES];		/* the first CPU no farther than SMT, cluster, … */
+	u32 llc_index;
 	u32 affine_from, affine_len;	/* its affine spans, narrowest first */
-	u32 cluster;			/* in the list of clusters: its own, and the runs of its LLC, its node, all */
-	u32 llc_from, llc_len, node_from, node_len, nr_clusters;
+	u32 cluster;			/* in the list of clusters: its own, and the runs of its LLC and its node */
+	u32 llc_from, llc_len, node_from, node_len;
 };
 
 struct plan {
-	u32 entry, flags, kinds;	/* kinds: 1 << KIND_… of every step */
+	u32 entry, used;		/* used: 1 << KIND_… and, above, STEP_SCAN and STEP_CORES of a scan: USED_… */
 	u32 nr_steps, after_scans;	/* after_scans: the first step behind the last scan */
-	u32 nr_words;			/* of a set of all CPU ids */
+	u32 nr_words, nr_clusters;	/* words of a set of all CPU ids; clusters with CPUs online */
 	struct step steps[MAX_STEPS];
 };
+enum { USED_SCAN = 1 << 16, USED_CORES = 1 << 17, USED_LOAD = 1 << 18 };
 
-struct decision {			/* zeroed by the caller, but for this_cpu, prev, sync and is_fork */
+struct decision {			/* zeroed by the caller, but for what comes before target */
 	u32 this_cpu, prev;
-	bool sync, is_fork;
-	bool wide, exhausted, claimed;	/* claimed: a claim step took the CPU */
-	bool hic, ready, is_sched_idle;	/* idle cores are hinted; the candidates of scans are prepared; the wakee is */
-	u32 target, step, examined[DISTANCES];
-	u32 left;			/* CPUs that charged scans may still examine */
+	bool sync, is_fork, is_sched_idle, current_hint, kthread_waker, keeps_sync;
+	s32 recent;			/* where the wakee ran before prev; the caller keeps what it becomes */
+	u64 waker_load, wakee_load;
+	u32 target, step;
+	bool claimed, marks_waker;	/* the CPU was claimed; the waker's recent CPU becomes this one */
+	bool hic;			/* idle cores are hinted */
 	s32 candidate, kept_prev, kept_recent;
-	u32 flags, nr_words, zero;	/* flags, nr_words: the plan's; zero: see opaque() */
+	u32 left;			/* CPUs that charged scans may still walk over */
+	u32 nr_words, nr_clusters, zero;	/* zero: see opaque() */
 	struct step s;			/* the step being taken, and what it walks over */
 	struct mask mask;
 };

@@ -11,8 +11,8 @@ pub struct Estimate {
     pub by: &'static str,
 }
 
-/// Tasks of sched_ext have no fair load, and the kernel keeps no scan costs for them.
-const ESTIMATES: [Estimate; 11] = [
+/// Tasks of sched_ext have no fair load.
+const ESTIMATES: [Estimate; 9] = [
     Estimate { input: "cpu_load", by: "1024 for each task that runs or waits on the CPU" },
     Estimate { input: "waker_load", by: "the waker's weight" },
     Estimate { input: "wakee_load", by: "the wakee's weight" },
@@ -22,10 +22,8 @@ const ESTIMATES: [Estimate; 11] = [
         by: "the running task and those in the CPU's own queues; tasks of other classes are not seen",
     },
     Estimate { input: "has_idle_cores", by: "the kernel's mask of idle cores, which is never stale" },
-    Estimate { input: "avg_idle", by: "an average of the times between idle and busy as sched_ext reports them" },
-    Estimate { input: "aged_idle", by: "half the average idle time, not aged by jiffies" },
-    Estimate { input: "avg_scan_cost", by: "the whole decision's time, averaged per CPU" },
-    Estimate { input: "scan_time", by: "the whole decision's time" },
+    Estimate { input: "flips", by: "none: no wake-up is wide" },
+    Estimate { input: "nr_delayed", by: "0: no task of sched_ext stays queued in its sleep" },
     Estimate { input: "nr_idle_scan", by: "the kernel's formula on the LLC's run time over the last 100 ms" },
 ];
 
@@ -37,6 +35,12 @@ pub fn estimates(plan: &Plan) -> Vec<Estimate> {
         EntryAnchor::Load => inputs.extend(["cpu_load", "waker_load", "wakee_load", "capacity", "nr_running"]),
         EntryAnchor::Waker => inputs.push("nr_running"),
         EntryAnchor::Prev => {}
+    }
+    if entry.anchor != EntryAnchor::Prev && entry.wide {
+        inputs.push("flips");
+    }
+    if entry.sync_minus_delayed {
+        inputs.push("nr_delayed");
     }
     ESTIMATES.into_iter().filter(|estimate| inputs.contains(&estimate.input)).collect()
 }

@@ -5,6 +5,7 @@
 use huddle_domains::{Kernel, build};
 use huddle_machine::{Arch, Layout, Topology};
 use huddle_policy::{Plan, Policy, policy_names};
+use huddle_scx::image::SET_SD_LLC;
 use huddle_scx::{Image, ImageError, PlanImage};
 
 /// Packages, nodes, LLCs, clusters, cores, threads.
@@ -36,10 +37,15 @@ fn refusal(steps: &str) -> String {
 }
 
 #[test]
-fn every_shipped_policy_is_taken_on_a_machine_of_one_capacity() {
+fn policies_of_kernels_from_6_0_on_and_huddles_own_are_taken_and_all_others_refused() {
+    let taken = ["huddle-", "linux-6", "linux-7", "v7-"];
     for name in policy_names() {
         let plan = plan(&Policy::load(&name).unwrap(), KUNPENG_NODE, false);
-        let image = PlanImage::new(&plan).unwrap();
+        let Ok(image) = PlanImage::new(&plan) else {
+            assert!(!taken.iter().any(|taken| name.starts_with(taken)), "{name}");
+            continue;
+        };
+        assert!(taken.iter().any(|taken| name.starts_with(taken)), "{name}");
         assert_eq!(image.nr_steps as usize, plan.nr_steps(), "{name}");
         let fork = PlanImage::fork(&plan).map(Result::unwrap);
         assert_eq!(fork.map(|fork| fork.nr_steps as usize), plan.fork_steps().map(<[_]>::len), "{name}");
@@ -54,45 +60,53 @@ fn kunpeng_node_has_six_clusters_of_four_in_one_llc() {
     let clusters: Vec<u64> = image.clusters.iter().map(|mask| image.pool[mask.at as usize]).collect();
     assert_eq!(clusters, [0xf, 0xf0, 0xf00, 0xf000, 0xf_0000, 0xf0_0000]);
     let facts = &image.facts[9];
-    assert_eq!((facts.cluster, facts.llc_from, facts.llc_len, facts.nr_clusters), (2, 0, 6, 6));
-    assert_eq!(image.pool[facts.llc.at as usize], 0xff_ffff);
-    assert_eq!(facts.claim.map(|mask| mask.weight), [4, 4, 24, 24, 24]);
+    assert_eq!((facts.cluster, facts.llc_from, facts.llc_len), (2, 0, 6));
+    assert_eq!(image.pool[facts.sets[SET_SD_LLC].at as usize], 0xff_ffff);
+    // All, node, LLC, cluster, those that share the LLC and the cluster's domain, itself, its threads, its siblings.
+    assert_eq!(facts.sets.map(|mask| mask.weight)[..9], [24, 24, 24, 4, 24, 4, 1, 1, 0]);
+    // The first CPU of its core, cluster, LLC, node, package.
+    assert_eq!(facts.ids, [9, 8, 0, 0, 0]);
 }
 
 #[test]
-fn proposals_of_2018_are_refused_by_step_and_kind() {
+fn searches_and_budgets_of_kernels_before_6_0_are_refused_by_step_and_kind() {
+    let old = "the live interpreter has no searches and budgets of kernels before 6.0";
+    let need = "{ kind = \"NeedLlc\" },";
     let budget = "{ kind = \"NeedLlc\" }, { kind = \"Budget\", method = \"util\" },";
     let merged =
         "{ kind = \"ScanMerged\", start = \"target\", pred = \"idle\", on_exhaust = \"none\", cost = \"none\" },";
-    assert_eq!(
-        refusal(&format!("{budget} {merged}")),
-        "policy mine: step 3, ScanMerged: the live interpreter has no merged scan"
-    );
+    let disallowed = "{ kind = \"ScanLlc\", start = \"target\", pred = \"idle\", charge = true, \
+                      charge_disallowed = true, cost = \"none\" },";
+    let core = "{ kind = \"IdleCore\", start = \"target\", pred = \"idle\" },";
+    for (steps, at, kind) in [
+        (format!("{budget} {merged}"), 3, "ScanMerged"),
+        (format!("{budget} {disallowed}"), 3, "ScanLlc"),
+        (format!("{need} {core}"), 2, "IdleCore"),
+    ] {
+        assert_eq!(refusal(&steps), format!("policy mine: step {at}, {kind}: {old}"));
+    }
     let next_cpu = "{ kind = \"ScanLlc\", start = \"next_cpu\", pred = \"idle\", charge = true, cost = \"none\" },";
     assert_eq!(
         refusal(&format!("{budget} {next_cpu}")),
         "policy mine: step 3, ScanLlc: `start` must be \"target\" or \"target+1\" for the live interpreter"
     );
-    let prop =
-        "{ kind = \"NeedLlc\" }, { kind = \"Budget\", method = \"prop\", div = 1, floor = 4, floor_threads = true },";
+    let prop = "{ kind = \"NeedLlc\" }, { kind = \"Budget\", method = \"prop\", div = 1, floor = 4 },";
     let scan = "{ kind = \"ScanLlc\", start = \"target\", pred = \"idle\", charge = true, cost = \"avg_scan_cost\" },";
-    assert_eq!(
-        refusal(&format!("{prop} {scan}")),
-        "policy mine: step 2, Budget: the live interpreter has no `floor_threads`"
-    );
-    let limited = prop.replace("\"prop\"", "\"prop_limit\"").replace("floor_threads = true", "cap_floors = 2");
-    assert_eq!(
-        refusal(&format!("{limited} {scan}")),
-        "policy mine: step 2, Budget: the live interpreter has no method \"prop_limit\""
-    );
+    assert_eq!(refusal(&format!("{prop} {scan}")), format!("policy mine: step 2, Budget: {old}"));
 }
 
 #[test]
-fn charge_for_disallowed_cpus_of_4_17_is_refused() {
-    let steps = "{ kind = \"NeedLlc\" }, { kind = \"Budget\", method = \"none\" }, { kind = \"ScanLlc\", \
-                 start = \"target\", pred = \"idle\", charge = true, charge_disallowed = true, cost = \"none\" },";
-    let said = "policy mine: step 3, ScanLlc: the live interpreter has no `charge_disallowed`";
-    assert_eq!(refusal(steps), said);
+fn sched_exts_own_choice_is_refused_by_step_and_kind() {
+    let own = "the live interpreter has no steps of sched_ext's own choice";
+    for (step, kind) in [
+        ("kind = \"SyncWaker\"", "SyncWaker"),
+        ("kind = \"SyncClaimPrev\"", "SyncClaimPrev"),
+        ("kind = \"ClaimSmt\"", "ClaimSmt"),
+        ("kind = \"ClaimAny\", within = \"all\", rotate = true", "ClaimAny"),
+        ("kind = \"ClaimPrev\", within = \"all\", disallowed = true", "ClaimPrev"),
+    ] {
+        assert_eq!(refusal(&format!("{{ {step} }},")), format!("policy mine: step 1, {kind}: {own}"));
+    }
 }
 
 #[test]

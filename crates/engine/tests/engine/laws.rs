@@ -50,6 +50,33 @@ fn kunpeng_one_node_under_every_policy() {
     }
 }
 
+/// Beside those above: all that run on a kernel's own queues.
+const OTHER_POLICIES: [&str; 14] = [
+    "linux-4.17",
+    "no-idle-core",
+    "subhra-full-2018",
+    "merged-idle-search",
+    "merged-idle-search-bug",
+    "merged+next-cpu",
+    "transpose-offset",
+    "rfc2-on-5.10",
+    "linux-5.16",
+    "linux-6.0",
+    "linux-6.1",
+    "v7-cluster-scan",
+    "v7-second-chance",
+    "v7-scan-prev-llc",
+];
+
+#[test]
+fn kunpeng_two_nodes_and_xeon_with_smt_under_the_other_policies() {
+    let (kunpeng, xeon) = (machine("kunpeng920"), machine("xeon-2s44c88t"));
+    for policy in OTHER_POLICIES {
+        lawful(&World::new(&kunpeng, policy), "0-47", 1, 6, 1);
+        lawful(&World::new(&xeon, policy), "0-87", 1, 6, 2);
+    }
+}
+
 #[test]
 fn kunpeng_one_cpu_and_one_cluster() {
     let machine = machine("kunpeng920:nodes=1");

@@ -71,7 +71,8 @@ fn write_text(out: &mut impl Write, status: &Status) -> io::Result<()> {
     let partial = if status.partial { ", tasks of SCHED_EXT only" } else { "" };
     writeln!(out, "mode {}, process {}, {:.0} s{partial}", status.mode, status.pid, status.seconds)?;
     if status.reloads > 0 {
-        writeln!(out, "loaded again {} times since CPUs came or went", status.reloads)?;
+        let times = if status.reloads == 1 { "once".to_owned() } else { format!("{} times", status.reloads) };
+        writeln!(out, "loaded again {times} since CPUs came or went")?;
     }
     for (plan, (placed, steps)) in status.placed.iter().zip(&status.steps).enumerate() {
         let total: u64 = placed.iter().sum();
@@ -89,8 +90,8 @@ fn write_text(out: &mut impl Write, status: &Status) -> io::Result<()> {
     write_row(out, "waiting tasks taken from", &TAKEN, &status.taken)?;
     writeln!(
         out,
-        "on an idle CPU {}, queued in a cluster {}, without placement {}, pinned {}, preempted {}, balanced {}, moved on exec {}",
-        status.claimed,
+        "straight to a CPU {}, queued in a cluster {}, without placement {}, pinned {}, preempted {}, balanced {}, moved on exec {}",
+        status.direct,
         status.queued,
         status.unplaced,
         status.pinned,

@@ -57,6 +57,9 @@ struct Settings {
     hog_us: Option<u64>,
 }
 
+/// The names of the modes.
+const MODES: [&str; 2] = ["gather", "spread"];
+
 impl Settings {
     fn read(path: Option<&str>) -> Result<Settings, Failure> {
         let file = path.unwrap_or(CONFIG);
@@ -80,6 +83,9 @@ impl Settings {
                 return Err(Failure::work(format!("{file}: `{key}` must be from 100 to 1000000 microseconds")));
             }
         }
+        if let Some(mode) = settings.mode.as_ref().filter(|mode| !MODES.contains(&mode.as_str())) {
+            return Err(Failure::work(format!("{file}: `mode` is {mode:?}, must be \"gather\" or \"spread\"")));
+        }
         Ok(settings)
     }
 }
@@ -100,7 +106,7 @@ impl Choice {
             None => args.policy.clone().or_else(|| settings.policy.clone()),
         };
         let mode = args.mode.clone().or_else(|| settings.mode.clone()).unwrap_or_else(|| "gather".to_owned());
-        if !["gather", "spread"].contains(&mode.as_str()) {
+        if !MODES.contains(&mode.as_str()) {
             return Err(Failure::usage(format!("unknown mode `{mode}`; the modes are gather, spread")));
         }
         let partial = args.partial || settings.partial.unwrap_or(false);

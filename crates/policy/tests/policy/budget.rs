@@ -152,7 +152,7 @@ fn two_threads_per_core_the_hint_is_read_searched_and_cleared() {
 
 #[test]
 fn two_threads_per_core_merged_search_takes_the_core_with_fewest_busy_threads() {
-    let lab = Lab::new(&policy("merged-idle-search"), regular([1, 1, 1, 1, 4, 4]), "5.9");
+    let lab = Lab::new(&policy("merged-idle-search"), regular([1, 1, 1, 1, 4, 4]), "4.17");
     // Core 0 all busy, core 1 one idle thread, core 2 three idle threads, core 3 all busy.
     let mut state = lab.state_with_idle("6,9-11");
     assert_eq!(place(&lab, &mut state, 0).cpu.0, 9);
@@ -165,7 +165,7 @@ fn two_threads_per_core_merged_search_takes_the_core_with_fewest_busy_threads() 
 
 #[test]
 fn two_llcs_transposed_scan_starts_at_prevs_position() {
-    let lab = Lab::new(&policy("transpose-offset"), regular([1, 2, 1, 1, 8, 1]), "5.9");
+    let lab = Lab::new(&policy("transpose-offset"), regular([1, 2, 1, 1, 8, 1]), "4.17");
     let mut state = lab.state_with_idle("9,13");
     let wakeup = Wakeup { this: CpuId(8), prev: CpuId(3), sync: false };
     let placement = lab.plan.select(&mut state, &wakeup, CpuId(8), &mut lab.plan.scratch()).unwrap();

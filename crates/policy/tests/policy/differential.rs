@@ -6,7 +6,7 @@ use huddle_policy::Frozen;
 use crate::machines::{Rng, all_policies, random_case, random_lab};
 use crate::reference::{Outcome, Reference};
 
-const MACHINES: usize = 1000;
+const MACHINES: usize = 1200;
 const DECISIONS: usize = 60;
 
 #[test]
@@ -74,7 +74,10 @@ fn words_and_cpu_by_cpu_decide_alike() {
         "ClaimPrev",
         "ClaimAny",
         "ClaimIdlest",
+        "ClaimSmt",
         "SyncStack",
+        "SyncClaimPrev",
+        "SyncWaker",
         "ReturnTarget",
         "ReturnPrev",
         "the core",

@@ -8,19 +8,7 @@ use huddle_policy::{Frozen, Plan, Policy, Wakeup, policy_names};
 
 /// Records that exist for the tests only.
 const TEST_RECORDS: &[&str] = &[
-    include_str!("records/linux-4.17.toml"),
-    include_str!("records/no-idle-core.toml"),
-    include_str!("records/subhra-full-2018.toml"),
-    include_str!("records/merged-idle-search.toml"),
-    include_str!("records/merged-next-cpu.toml"),
-    include_str!("records/transpose-offset.toml"),
-    include_str!("records/rfc2-on-5.10.toml"),
-    include_str!("records/linux-5.16.toml"),
-    include_str!("records/linux-6.0.toml"),
-    include_str!("records/v7-cluster-scan.toml"),
-    include_str!("records/v7-second-chance.toml"),
-    include_str!("records/v7-scan-prev-llc.toml"),
-    include_str!("records/linux-7.2.toml"),
+    include_str!("records/merged-gives-up.toml"),
     include_str!("records/claims-before-scans.toml"),
     include_str!("records/claims-everywhere.toml"),
 ];
@@ -69,7 +57,7 @@ impl Lab {
     pub fn kunpeng_node(name: &str) -> Lab {
         let policy = policy(name);
         let kernel =
-            if policy.kernel == "6.0" || policy.kernel == "5.16" { "6.7".into() } else { policy.kernel.clone() };
+            if ["6.0", "6.1", "5.16"].contains(&&*policy.kernel) { "6.7".into() } else { policy.kernel.clone() };
         Lab::new(&policy, regular([1, 1, 1, 6, 4, 1]), &kernel)
     }
 
@@ -175,7 +163,10 @@ pub fn random_case(rng: &mut Rng, lab: &Lab) -> (Frozen, Wakeup, CpuId) {
     for cpu in tree.online.iter().filter(|&cpu| !idle.contains(cpu)) {
         state.occupy(cpu);
         state.load[cpu.index()] = rng.below(2000) as u64;
-        state.nr_running[cpu.index()] = 1 + rng.below(3) as u32;
+        let running = 1 + rng.below(3) as u32;
+        state.nr_running[cpu.index()] = running;
+        state.nr_delayed[cpu.index()] = rng.below(running as usize) as u32;
+        state.nr_local[cpu.index()] = rng.pick(&[0, 0, 1]);
     }
     let sched_idle_percent = rng.pick(&[0, 0, 5, 40]);
     state.sched_idle = rng.subset(&tree.online, sched_idle_percent);
@@ -211,9 +202,12 @@ pub fn random_case(rng: &mut Rng, lab: &Lab) -> (Frozen, Wakeup, CpuId) {
         state.aged_idle[cpu] = rng.pick(&[0, 300, 2_000, 1_000_000]);
         state.avg_scan_cost[cpu] = rng.pick(&[0, 90, 400, 3_000]);
         state.next_cpu[cpu] = rng.chance(50).then(|| any(rng));
+        state.last_rotated[cpu] = any(rng);
         state.capacity[cpu] = u64::from(tree.capacity[cpu]) - rng.below(3) as u64;
     }
     state.fitting = rng.subset(&CpuSet::full(nr_cpus), 50);
+    state.clamped = rng.subset(&CpuSet::full(nr_cpus), 50);
+    state.clamped.subtract(&state.fitting);
     state.waker_load = rng.below(1500) as u64;
     state.wakee_load = rng.below(800) as u64;
     state.waker_flips = Some(rng.below(60) as u32);

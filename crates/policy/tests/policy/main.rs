@@ -12,5 +12,7 @@ mod machines;
 mod properties;
 mod records;
 mod reference;
+mod releases;
+mod scx;
 mod table;
 mod tracing;

@@ -1,6 +1,6 @@
 //! Records: what ships, and what is refused in which words.
 
-use huddle_policy::{Policy, PolicyError, policy_names};
+use huddle_policy::{Policy, PolicyError, Start, Step, Takes, policy_names};
 
 use crate::machines::{Rng, policy};
 
@@ -10,18 +10,45 @@ fn shipped_records_load_by_name_and_alias() {
     for name in [
         "huddle-gather",
         "huddle-spread",
+        "linux-4.17",
+        "linux-5.9",
         "linux-5.10",
         "linux-5.14",
         "linux-5.14-cluster",
-        "linux-5.9",
+        "linux-5.16",
+        "linux-6.0",
+        "linux-6.1",
         "linux-6.7",
+        "linux-6.12",
+        "linux-7.2",
+        "linux-7.2-nocache",
+        "merged-idle-search",
+        "merged-idle-search-bug",
+        "merged+next-cpu",
+        "no-idle-core",
         "rfc2-cluster",
         "rfc2-no-select-idle-cluster",
+        "rfc2-on-5.10",
+        "scx-default-6.12",
+        "scx-default-7.2",
+        "subhra-full-2018",
+        "transpose-offset",
+        "v7-cluster-scan",
+        "v7-scan-prev-llc",
+        "v7-second-chance",
     ] {
         assert!(names.iter().any(|known| known == name), "{name} is not shipped");
         assert_eq!(Policy::load(name).unwrap().name, name, "the file is named as the policy");
     }
-    assert_eq!(Policy::load("linux-6.12").unwrap().name, "linux-6.7");
+    for alias in ["linux-6.8", "linux-6.9", "linux-6.10", "linux-6.11"] {
+        assert_eq!(Policy::load(alias).unwrap().name, "linux-6.7");
+    }
+    let mut called: Vec<String> =
+        names.iter().map(|name| Policy::load(name).unwrap()).flat_map(|p| [vec![p.name], p.aliases].concat()).collect();
+    let all = called.len();
+    called.sort();
+    called.dedup();
+    assert_eq!(called.len(), all, "each name is one record's");
     for name in names {
         let kernel = Policy::load(&name).unwrap().kernel;
         assert!(huddle_domains::kernel_names().contains(&kernel), "{name} names the kernel {kernel}");
@@ -35,7 +62,7 @@ fn unknown_names_list_the_known_ones() {
     assert!(
         error
             .to_string()
-            .starts_with("unknown policy `linux-9.9`; known are huddle-gather, huddle-spread, linux-5.9, linux-5.10,"),
+            .starts_with("unknown policy `linux-9.9`; known are huddle-gather, huddle-spread, linux-4.17, linux-5.9,"),
         "{error}"
     );
     let error = Policy::load("./nowhere.toml").unwrap_err();
@@ -44,8 +71,8 @@ fn unknown_names_list_the_known_ones() {
 
 #[test]
 fn records_load_by_path() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/policy/records/v7-cluster-scan.toml");
-    assert_eq!(Policy::load(path).unwrap(), policy("v7-cluster-scan"));
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/policy/records/merged-gives-up.toml");
+    assert_eq!(Policy::load(path).unwrap(), policy("merged-gives-up"));
 }
 
 #[test]
@@ -56,8 +83,49 @@ fn records_that_share_their_steps_are_kept_alike() {
     let mut rfc = policy("rfc2-cluster").steps;
     rfc.retain(|step| step.kind() != "ScanCluster");
     assert_eq!(rfc, old.steps);
-    let (plain, cluster) = (policy("linux-5.14"), policy("linux-5.14-cluster"));
-    assert_eq!((&plain.entry, &plain.steps), (&cluster.entry, &cluster.steps));
+    for (one, other) in
+        [("linux-5.14", "linux-5.14-cluster"), ("linux-6.0", "linux-6.1"), ("linux-7.2", "linux-7.2-nocache")]
+    {
+        let (one, other) = (policy(one), policy(other));
+        assert_eq!((&one.entry, &one.steps), (&other.entry, &other.steps), "{}, {}", one.name, other.name);
+    }
+    assert_eq!(policy("linux-6.7").steps, policy("linux-6.12").steps);
+    assert_eq!(without("rfc2-on-5.10", "ScanCluster"), policy("linux-5.10").steps);
+    assert_eq!(without("linux-4.17", "IdleCore"), policy("no-idle-core").steps);
+    assert_eq!(without("v7-scan-prev-llc", "ScanCluster"), policy("linux-6.0").steps);
+    let second_chance = changed("v7-second-chance", |step| match step {
+        Step::PrevIdle { keep, .. } => *keep = false,
+        _ => {}
+    });
+    assert_eq!(second_chance[..second_chance.len() - 2], policy("v7-cluster-scan").steps[..second_chance.len() - 2]);
+    let transposed = changed("transpose-offset", |step| match step {
+        Step::ScanLlc { start, .. } => *start = Start::Target,
+        _ => {}
+    });
+    assert_eq!(transposed, policy("linux-4.17").steps);
+    for (name, change) in [
+        ("merged+next-cpu", (|step| set_merged(step, Start::Target, Takes::FirstIdle)) as fn(&mut Step)),
+        ("merged-idle-search-bug", |step| set_merged(step, Start::Target, Takes::FirstIdle)),
+    ] {
+        assert_eq!(changed(name, change), policy("merged-idle-search").steps, "{name}");
+        assert_ne!(policy(name).steps, policy("merged-idle-search").steps, "{name}");
+    }
+}
+
+fn set_merged(step: &mut Step, from: Start, which: Takes) {
+    if let Step::ScanMerged { start, takes, .. } = step {
+        (*start, *takes) = (from, which);
+    }
+}
+
+fn without(name: &str, kind: &str) -> Vec<Step> {
+    policy(name).steps.into_iter().filter(|step| step.kind() != kind).collect()
+}
+
+fn changed(name: &str, change: impl Fn(&mut Step)) -> Vec<Step> {
+    let mut steps = policy(name).steps;
+    steps.iter_mut().for_each(change);
+    steps
 }
 
 const HEAD: &str = "name = \"x\"\ntitle = \"X\"\nkernel = \"6.7\"\nentry = {}\n";
@@ -121,7 +189,11 @@ fn an_order_that_makes_no_sense_is_refused() {
         (&[NEED, cluster, BUDGET, SCAN, RETURN], "step 2: ScanCluster: needs a Budget, since it is charged, before it"),
         (&[NEED, BUDGET, RETURN], "step 2: Budget: no charged scan follows it"),
         (&[NEED, BUDGET, SCAN, BUDGET, SCAN, RETURN], "step 4: Budget: a second budget"),
-        (&[BUDGET, SCAN, RETURN], "step 1: Budget: needs NeedLlc before it"),
+        (&[BUDGET, SCAN, RETURN], "step 2: ScanLlc: needs NeedLlc before it"),
+        (
+            &[r#"kind = "Budget", method = "prop", div = 512, floor = 4"#, SCAN, RETURN],
+            "step 1: Budget: needs NeedLlc before it",
+        ),
         (&[HIC, RETURN], "step 1: ReadHic: needs NeedLlc before it"),
         (&[RETURN, NEED], "step 1: ReturnTarget: ends the search; the steps after it never run"),
         (
@@ -166,7 +238,7 @@ fn a_wrong_head_is_refused() {
         (format!("{}{steps}", HEAD.replace("\"6.7\"", "6.7")), Some("x.toml: `kernel` is 6.7, must be a text")),
         (
             format!("{}{steps}", HEAD.replace("6.7", "6\\n7")),
-            Some("x.toml: `kernel`: unknown kernel `6 7`: known are 5.9, 5.9+rfc2, 5.10,"),
+            Some("x.toml: `kernel`: unknown kernel `6 7`: known are 4.17, 5.9, 5.9+rfc2, 5.10,"),
         ),
         (
             format!("{}{steps}", HEAD.replace("6.7", "no/such.toml")),
@@ -218,8 +290,7 @@ fn a_wrong_claim_is_refused() {
             &[r#"kind = "SyncStack", spare = -1"#, PREV],
             "step 1: SyncStack: `spare` is -1, must be a whole number, 0 or more",
         ),
-        (&[r#"kind = "SyncStack""#, PREV], "step 1: SyncStack: `spare` is missing"),
-        (&[CHARGED, PREV], "step 1: ClaimAny: needs NeedLlc, since it is charged, before it"),
+        (&[CHARGED, PREV], "step 1: ClaimAny: needs a Budget, since it is charged, before it"),
         (&[NEED, CHARGED, PREV], "step 2: ClaimAny: needs a Budget, since it is charged, before it"),
         (&[NEED, BUDGET, CLAIM, PREV], "step 2: Budget: no charged scan follows it"),
         (
@@ -227,6 +298,18 @@ fn a_wrong_claim_is_refused() {
             "step 3: ClaimAny: books no time, which a proportional budget needs; charge it to `util` or `none`",
         ),
         (&[PREV, CLAIM, PREV], "step 1: ReturnPrev: ends the search; the steps after it never run"),
+        (
+            &[r#"kind = "ClaimAny", within = "cluster", rotate = true"#, PREV],
+            r#"step 1: ClaimAny: `within` is "cluster", must be "llc" or "node" or "all""#,
+        ),
+        (
+            &[r#"kind = "ClaimAny", within = "llc", rotate = true, charge = true"#, PREV],
+            "step 1: ClaimAny: `rotate` and `charge` exclude each other",
+        ),
+        (
+            &[r#"kind = "SyncWaker", spare = 1"#, PREV],
+            "step 1: SyncWaker: unknown key `spare`; this step takes no keys",
+        ),
         (&[CLAIM], "step 1: ClaimAny cannot be the last step;"),
     ] {
         let found = refused(steps);
@@ -252,7 +335,7 @@ fn a_fork_has_claims_only_and_ends_with_prev() {
         (r#"[{ kind = "ClaimAny", within = "node" }]"#, "x.toml: fork step 1: ClaimAny cannot be the last step;"),
         (
             r#"[{ kind = "ClaimAny", within = "node" }, { kind = "ReturnTarget" }]"#,
-            "x.toml: fork step 2: ReturnTarget is no step of a fork; those are ClaimPrev, ClaimAny, ClaimIdlest, ReturnPrev",
+            "x.toml: fork step 2: ReturnTarget is no step of a fork; those are ClaimPrev, ClaimAny, ClaimIdlest, ClaimSmt, ReturnPrev",
         ),
         (
             r#"[{ kind = "SyncStack", spare = 1 }, { kind = "ReturnPrev" }]"#,
@@ -260,7 +343,7 @@ fn a_fork_has_claims_only_and_ends_with_prev() {
         ),
         (
             r#"[{ kind = "ClaimAny", within = "llc", charge = true }, { kind = "ReturnPrev" }]"#,
-            "x.toml: fork step 1: ClaimAny: needs NeedLlc",
+            "x.toml: fork step 1: ClaimAny: needs a Budget, since it is charged,",
         ),
     ] {
         let found = read("", &format!("fork = {fork}")).unwrap_err();
@@ -293,8 +376,8 @@ fn an_entry_key_that_its_anchor_does_not_read_is_refused() {
 fn damaged_records_are_refused_in_one_line_without_panic() {
     let mut rng = Rng(4);
     let records = [
-        include_str!("records/linux-7.2.toml"),
-        include_str!("records/subhra-full-2018.toml"),
+        include_str!("../../../../policies/linux-7.2.toml"),
+        include_str!("../../../../policies/subhra-full-2018.toml"),
         include_str!("records/claims-everywhere.toml"),
     ];
     let mut refused = 0;

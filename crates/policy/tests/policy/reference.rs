@@ -6,7 +6,7 @@ use huddle_domains::{DomainTree, Flags};
 use huddle_machine::{CpuId, CpuSet, Distance, Topology};
 use huddle_policy::{
     Anchor, ClusterCondition, ClusterSrc, Cost, EntryAnchor, Frozen, Kept, Method, OnExhaust, Policy, Pred, Ranks,
-    Share, SmtCondition, Start, Step, Update, View, Wakeup, Within,
+    Share, SmtCondition, Start, Step, Takes, Update, View, Wakeup, Within,
 };
 
 /// What the two interpreters are compared by, beside the state they leave.
@@ -141,7 +141,8 @@ impl Reference<'_> {
         if self.avail(this) && self.share_cache(this, prev) {
             return if self.avail(prev) { prev } else { this };
         }
-        if sync && s.nr_running[this as usize] == 1 {
+        let delayed = if entry.sync_minus_delayed { s.nr_delayed[this as usize] } else { 0 };
+        if sync && s.nr_running[this as usize] == 1 + delayed {
             return this;
         }
         if entry.affine_idle_prev && self.avail(prev) {
@@ -305,6 +306,9 @@ impl Reference<'_> {
                 End::Continue
             }
             Step::Budget { method, div, floor, floor_threads, cap_floors, fail_if_empty } => {
+                if self.llc(t).is_none() {
+                    return End::Continue;
+                }
                 match method {
                     Method::None => {}
                     Method::Util => {
@@ -398,7 +402,9 @@ impl Reference<'_> {
                 self.book(cost, before, w);
                 End::Continue
             }
-            Step::ScanMerged { start, pred, on_exhaust, cost } => self.merged(start, pred, on_exhaust, cost, w),
+            Step::ScanMerged { start, pred, takes, on_exhaust, cost } => {
+                self.merged(start, pred, takes, on_exhaust, cost, w)
+            }
             Step::TakeKept { ref order } => {
                 for kept in order {
                     let kept = if *kept == Kept::Prev { w.kept_prev } else { w.kept_recent };
@@ -408,13 +414,16 @@ impl Reference<'_> {
                 }
                 End::Continue
             }
-            Step::ClaimPrev { within, core, no_busier } => {
+            Step::ClaimPrev { within, core, no_busier, disallowed } => {
                 let near = match within {
-                    Within::Cluster => self.claim_cluster(t).contains(&p),
+                    Within::Cluster => self.wide_cluster(t).contains(&p),
                     Within::Llc => self.claim_llc(t).contains(&p),
                     _ => true,
                 };
-                if (core && !self.tree.smt_active) || !near || !self.claimable(p, core) {
+                if (core && !self.tree.smt_active) || !near {
+                    return End::Continue;
+                }
+                if !self.claimable(p, core) && !(disallowed && self.idle_for_claim(p, core)) {
                     return End::Continue;
                 }
                 let own = self.claim_cluster(p);
@@ -427,7 +436,28 @@ impl Reference<'_> {
                 }
                 if self.claim(p) { End::Found(p) } else { End::Continue }
             }
-            Step::ClaimAny { within, core, charge } => self.claim_any(within, core, charge, w),
+            Step::ClaimAny { within, core, charge: _, rotate: true } => self.pick_idle_cpu(within, core, w),
+            Step::ClaimAny { within, core, charge, rotate: false } => self.claim_any(within, core, charge, w),
+            Step::ClaimSmt => {
+                for c in self.smt(p) {
+                    if !self.tree.smt_active || c == p || !self.allowed(c) {
+                        continue;
+                    }
+                    self.examine(c, w);
+                    if self.avail(c) && self.claim(c) {
+                        return End::Found(c);
+                    }
+                }
+                End::Continue
+            }
+            Step::SyncClaimPrev => {
+                let near = w.sync && self.share_cache(w.this, p);
+                if near && self.claimable(p, false) && self.claim(p) { End::Found(p) } else { End::Continue }
+            }
+            Step::SyncWaker => {
+                let direct = w.sync && self.allowed(w.this) && self.state.nr_local[w.this as usize] == 0;
+                if direct && !self.state.idle.is_empty() { End::Found(w.this) } else { End::Continue }
+            }
             Step::ClaimIdlest { within, core } => {
                 if core && !self.tree.smt_active {
                     return End::Continue;
@@ -437,14 +467,17 @@ impl Reference<'_> {
                 if let Some(at) = clusters.iter().position(|cluster| *cluster == own) {
                     clusters.rotate_left(at);
                 }
-                for _ in 0..8 {
-                    let usable = clusters.iter().filter(|cluster| cluster.iter().any(|&c| self.claimable(c, core)));
-                    // `min_by` keeps the first of equals.
-                    let idlest = usable.min_by(|one, other| self.busy_part(one).total_cmp(&self.busy_part(other)));
-                    let Some(idlest) = idlest else { return End::Continue };
-                    let cpu = scan(idlest, p).into_iter().find(|&c| self.claimable(c, core)).unwrap();
-                    if self.claim(cpu) {
-                        return End::Found(cpu);
+                let usable = clusters.iter().filter(|cluster| cluster.iter().any(|&c| self.claimable(c, core)));
+                // `min_by` keeps the first of equals.
+                let idlest = usable.min_by(|one, other| self.busy_part(one).total_cmp(&self.busy_part(other)));
+                let Some(idlest) = idlest else { return End::Continue };
+                let mut lost = 0;
+                for cpu in scan(idlest, p) {
+                    if lost < 8 && self.claimable(cpu, core) {
+                        if self.claim(cpu) {
+                            return End::Found(cpu);
+                        }
+                        lost += 1;
                     }
                 }
                 End::Continue
@@ -455,8 +488,8 @@ impl Reference<'_> {
                 if t != this || !promises || !self.allowed(this) || self.state.nr_running[this as usize] != 1 {
                     return End::Continue;
                 }
-                let idle = self.claim_cluster(this).into_iter().filter(|&c| self.claimable(c, false)).count();
-                if idle > spare as usize { End::Continue } else { End::Stop(this) }
+                let idle = self.wide_cluster(this).into_iter().filter(|&c| self.claimable(c, false)).count();
+                if spare.is_some_and(|spare| idle > spare as usize) { End::Continue } else { End::Stop(this) }
             }
             Step::ReturnTarget => End::Stop(t),
             Step::ReturnPrev => End::Stop(p),
@@ -469,8 +502,8 @@ impl Reference<'_> {
             return End::Continue;
         }
         let (set, behind) = match within {
-            Within::Cluster => (self.claim_cluster(w.t), w.t),
-            Within::PrevCluster => (self.claim_cluster(w.p), w.p),
+            Within::Cluster => (self.wide_cluster(w.t), w.t),
+            Within::PrevCluster => (self.wide_cluster(w.p), w.p),
             Within::Llc => (self.claim_llc(w.t), w.t),
             Within::Node => (self.claim_node(w.t), w.t),
             Within::All => (self.tree.online.iter().map(|cpu| cpu.0).collect(), w.t),
@@ -498,10 +531,52 @@ impl Reference<'_> {
         End::Continue
     }
 
+    /// `pick_idle_cpu_in_node` of `kernel/sched/ext/idle.c`: ever the next CPU of the mask behind the last choice, until one is won.
+    fn pick_idle_cpu(&mut self, within: Within, core: bool, w: &mut Wake) -> End {
+        let p = w.p;
+        let online = || self.tree.online.iter().map(|cpu| cpu.0);
+        let llc_weight = |c: u32| self.llc(c).map_or(0, |llc| llc.len());
+        let node_weight = |c: u32| match self.claim_node(c).len() {
+            all if all == self.tree.online.len() => 0,
+            some => some,
+        };
+        let below_all = |weight: usize| weight > 0 && weight < self.tree.online.len();
+        let first = online().next().unwrap();
+        let set = match within {
+            Within::Llc if below_all(llc_weight(first)) => self.llc(p),
+            Within::Node if below_all(node_weight(first)) && online().any(|c| llc_weight(c) != node_weight(c)) => {
+                Some(self.claim_node(p))
+            }
+            Within::All => Some(online().collect()),
+            _ => None,
+        };
+        let Some(set) = set.filter(|_| !core || self.tree.smt_active) else { return End::Continue };
+        let last = self.state.last_rotated[w.this as usize].0;
+        let mut lost = 0;
+        for c in scan(&set, last + 1) {
+            if lost == 8 || !self.allowed(c) {
+                continue;
+            }
+            self.examine(c, w);
+            if self.claimable(c, core) {
+                self.state.last_rotated[w.this as usize] = CpuId(c);
+                if self.claim(c) {
+                    return End::Found(c);
+                }
+                lost += 1;
+            }
+        }
+        End::Continue
+    }
+
     /// Idle, allowed, and where asked with all threads of its core idle.
     fn claimable(&self, c: u32, core: bool) -> bool {
+        self.allowed(c) && self.idle_for_claim(c, core)
+    }
+
+    fn idle_for_claim(&self, c: u32, core: bool) -> bool {
         let threads = self.smt(c).into_iter().filter(|&thread| self.tree.online.contains(CpuId(thread)));
-        self.avail(c) && self.allowed(c) && (!core || threads.into_iter().all(|thread| self.avail(thread)))
+        self.avail(c) && (!core || threads.into_iter().all(|thread| self.avail(thread)))
     }
 
     /// Won unless contested; gone for all in any case.
@@ -535,6 +610,15 @@ impl Reference<'_> {
         let raw = self.tree.span(self.tree.cluster_raw[c as usize]);
         let wide = raw.iter().map(|cpu| cpu.0).chain(self.smt(c)).filter(|cpu| llc.contains(cpu)).collect();
         if self.tree.online.contains(CpuId(c)) { wide } else { Cpus::from([c]) }
+    }
+
+    /// None where the cluster is one core.
+    fn wide_cluster(&self, c: u32) -> Cpus {
+        let cluster = self.claim_cluster(c);
+        if self.tree.online.contains(CpuId(c)) && cluster.iter().all(|other| self.smt(c).contains(other)) {
+            return Cpus::default();
+        }
+        cluster
     }
 
     /// The clusters of prev's LLC, of its node or of all, in the order of their first CPUs, LLC by LLC and node by node.
@@ -624,7 +708,15 @@ impl Reference<'_> {
         idle
     }
 
-    fn merged(&mut self, start: Start, pred: Pred, on_exhaust: OnExhaust, cost: Cost, w: &mut Wake) -> End {
+    fn merged(
+        &mut self,
+        start: Start,
+        pred: Pred,
+        takes: Takes,
+        on_exhaust: OnExhaust,
+        cost: Cost,
+        w: &mut Wake,
+    ) -> End {
         self.fill(w);
         let before = w.examined;
         let mut cpus = w.cpus.clone().unwrap();
@@ -656,7 +748,7 @@ impl Reference<'_> {
             if let Some(cpu) = first_idle
                 && best.is_none_or(|(best_busy, _)| busy < best_busy)
             {
-                best = Some((busy, cpu));
+                best = Some((busy, if takes == Takes::FirstIdle { cpu } else { core }));
             }
         }
         self.book(cost, before, w);
@@ -697,10 +789,13 @@ impl Reference<'_> {
             }
             let fits = self.state.fitting.contains(CpuId(c));
             let core_idle = self.smt(c).iter().all(|&thread| thread == c || self.avail(thread));
+            let clamp = self.state.clamped.contains(CpuId(c));
             let rank = match (cores, core_idle, fits) {
                 (true, true, true) | (false, _, true) => return End::Stop(c),
+                (true, true, false) if clamp => -4,
                 (true, true, false) => -3,
                 (true, false, true) => -2,
+                _ if clamp && ranks != Ranks::V59 => -1,
                 _ => 0,
             };
             let key = (rank, -(self.state.capacity[c as usize] as i64));

@@ -112,7 +112,7 @@ impl Pair {
             let policy = if random { random_policy(rng) } else { policies[rng.below(policies.len())].clone() };
             let kernel = if rng.chance(50) { policy.kernel.clone() } else { kernels[rng.below(kernels.len())].clone() };
             let topology = random_machine(rng);
-            let partition = if rng.chance(20) { subset(rng, &topology.online, 80) } else { topology.online.clone() };
+            let partition = if rng.chance(20) { cores(rng, &topology) } else { topology.online.clone() };
             let profile = Kernel::load(&kernel).unwrap();
             let tree = match partition.is_empty() {
                 true => build(&topology, &profile),
@@ -129,6 +129,9 @@ impl Pair {
 
     fn case(&self, rng: &mut Rng) -> (Frozen, Wakeup, bool) {
         let (mut state, wakeup, _) = random_case(rng, &self.lab);
+        // What sched_ext does not have: capacities and partner switches.
+        state.capacity.fill(1024);
+        (state.waker_flips, state.wakee_flips) = (Some(0), Some(0));
         if rng.chance(5) {
             // Where nothing has a load, one more on a side decides.
             state.load.fill(0);
@@ -146,6 +149,7 @@ impl Pair {
 
     fn rust(&mut self, mut state: Frozen, wakeup: &Wakeup, fork: bool) -> Outcome {
         let plan = &self.lab.plan;
+        let hints = state.has_idle_cores.clone();
         let placement = match fork {
             true => plan.place_fork(&mut state, wakeup, &mut self.scratch).unwrap(),
             false => plan.place(&mut state, wakeup, &mut self.scratch),
@@ -156,11 +160,10 @@ impl Pair {
             cpu: placement.cpu.0 as i32,
             target: placement.target.0,
             step: placement.step.into(),
-            wide: placement.wide,
-            exhausted: placement.exhausted,
             claimed: steps.get(usize::from(placement.step)).is_some_and(|step| step.claims()),
-            examined: placement.examined,
         };
+        // Hints that C does not write: the kernel's own masks need none.
+        state.has_idle_cores = hints;
         Outcome { placed, state }
     }
 
@@ -177,6 +180,18 @@ fn images(plan: &Plan) -> Result<(PlanImage, Option<PlanImage>), ImageError> {
 
 fn subset(rng: &mut Rng, of: &CpuSet, percent: usize) -> CpuSet {
     CpuSet::from_cpus(of.capacity(), of.iter().map(CpuId::index).filter(|_| rng.chance(percent)))
+}
+
+/// Most cores, each whole: the kernel's idle cores do not know partitions.
+fn cores(rng: &mut Rng, topology: &Topology) -> CpuSet {
+    let mut cores = CpuSet::new(topology.nr_cpus());
+    for cpu in topology.online.iter() {
+        let threads = topology.smt.set_of(cpu);
+        if threads.iter().next() == Some(cpu) && rng.chance(80) {
+            cores = cores.union(threads);
+        }
+    }
+    cores
 }
 
 /// A machine of up to some 300 CPUs: flat, with clusters, threads, several LLCs, nodes and packages, numbered either
@@ -261,19 +276,13 @@ fn random_record(rng: &mut Rng) -> String {
         if rng.chance(70) {
             steps.push("kind = \"ReadHic\"".into());
         }
-        // The costs that fit the budget are few: most lists have none.
-        let method = rng.pick(&["none", "util", "prop", "prop_aged"]);
+        let method = rng.pick(&["none", "util"]);
         let budget = rng.chance(70).then(|| budget(rng, method));
-        let cost = match method {
-            "prop" if budget.is_some() => "avg_scan_cost",
-            "prop_aged" if budget.is_some() => "aged",
-            _ => "none",
-        };
         let (before, after) = (rng.below(3), 1 + rng.below(4));
-        steps.extend((0..before).map(|_| scan(rng, false, cost)));
+        steps.extend((0..before).map(|_| scan(rng, false)));
         let charged = budget.is_some();
         steps.extend(budget);
-        steps.extend((0..after).map(|_| scan(rng, charged, cost)));
+        steps.extend((0..after).map(|_| scan(rng, charged)));
     }
     steps.extend((0..rng.below(3)).map(|_| single(rng)));
     if keeps || rng.chance(60) {
@@ -313,7 +322,7 @@ fn single(rng: &mut Rng) -> String {
     let pred = rng.pick(PRED);
     let share = rng.pick(SHARE);
     let keep = share == "lowest" && rng.chance(60);
-    match rng.below(9) {
+    match rng.below(8) {
         0 => format!("kind = \"TargetIdle\", pred = \"{pred}\""),
         1 => format!("kind = \"PrevIdle\", share = \"{share}\", keep = {keep}, pred = \"{pred}\", fits = true"),
         2 => "kind = \"KthreadStack\"".into(),
@@ -322,8 +331,8 @@ fn single(rng: &mut Rng) -> String {
             rng.pick(&["on_hit", "always"]),
         ),
         5 => format!("kind = \"AsymScan\", ranks = \"{}\"", rng.pick(&["v5_9", "v6_1", "v7_2"])),
+        6 if rng.chance(30) => "kind = \"SyncStack\"".into(),
         6 => format!("kind = \"SyncStack\", spare = {}", rng.below(3)),
-        7 => idle_smt(rng, "always", false),
         _ => claim(rng),
     }
 }
@@ -346,46 +355,31 @@ fn claim(rng: &mut Rng) -> String {
     }
 }
 
-fn idle_smt(rng: &mut Rng, cond: &str, in_llc: bool) -> String {
-    format!(
-        "kind = \"IdleSmt\", anchor = \"{}\", incl_anchor = {}, cond = \"{cond}\", in_llc = {in_llc}, pred = \"{}\"",
-        rng.pick(&["target", "prev"]),
-        rng.chance(50),
-        rng.pick(PRED),
-    )
-}
-
 fn budget(rng: &mut Rng, method: &str) -> String {
-    let empty = rng.chance(30);
-    let numbers = if method.starts_with("prop") {
-        format!("div = {}, floor = {},", rng.pick(&[1, 3, 512]), 1 + rng.below(5))
-    } else {
-        String::new()
-    };
-    format!("kind = \"Budget\", method = \"{method}\", {numbers} fail_if_empty = {empty}")
+    format!("kind = \"Budget\", method = \"{method}\", fail_if_empty = {}", rng.chance(30))
 }
 
 /// A step that needs NeedLlc, and may need ReadHic, before it.
-fn scan(rng: &mut Rng, charged: bool, cost: &str) -> String {
+fn scan(rng: &mut Rng, charged: bool) -> String {
     let charge = charged && rng.chance(80);
     let (start, pred, cores) = (rng.pick(START), rng.pick(PRED), rng.chance(40));
-    match rng.below(7) {
-        0 => format!("kind = \"IdleCore\", start = \"{start}\", pred = \"{pred}\""),
-        1 => {
-            let cond = rng.pick(&["always", "no_hic_and_share_llc"]);
-            let in_llc = rng.chance(50);
-            idle_smt(rng, cond, in_llc)
-        }
-        2 | 3 => format!(
-            "kind = \"ScanCluster\", src = \"{}\", start = \"{start}\", pred = \"{pred}\", charge = {charge}, \
-             remove = {}, cores = {cores}, only_if = \"{}\"",
-            rng.pick(&["raw_topology", "cluster_domain", "llc_first_group"]),
-            rng.chance(50),
-            rng.pick(&["no_smt", "cluster_key"]),
+    match rng.below(6) {
+        0 => format!(
+            "kind = \"IdleSmt\", anchor = \"prev\", incl_anchor = false, cond = \"no_hic_and_share_llc\", in_llc = true, \
+             pred = \"{pred}\""
         ),
-        4 | 5 => format!(
-            "kind = \"ScanLlc\", start = \"{start}\", pred = \"{pred}\", cores = {cores}, \
-             charge = {charge}, cost = \"{cost}\""
+        1 | 2 => {
+            let src = rng.pick(&["raw_topology", "cluster_domain", "llc_first_group"]);
+            format!(
+                "kind = \"ScanCluster\", src = \"{src}\", start = \"{start}\", pred = \"{pred}\", charge = {charge}, \
+                 remove = {}, cores = {}, only_if = \"{}\"",
+                rng.chance(50),
+                cores && src != "raw_topology",
+                rng.pick(&["no_smt", "cluster_key"]),
+            )
+        }
+        3 | 4 => format!(
+            "kind = \"ScanLlc\", start = \"{start}\", pred = \"{pred}\", cores = {cores}, charge = {charge}, cost = \"none\""
         ),
         _ => format!(
             "kind = \"ClaimAny\", within = \"{}\", core = {}, charge = {charge}",

@@ -77,8 +77,8 @@ pub struct Status {
     pub wait_us: Vec<u64>,
     /// Waiting tasks taken: own CPU's queue, own cluster's, LLC's other clusters', node's, farther.
     pub taken: Vec<u64>,
-    /// Placements on an idle CPU.
-    pub claimed: u64,
+    /// Placed tasks that went straight to a CPU: an idle one, or their waker's.
+    pub direct: u64,
     /// Tasks that had to wait in a cluster's queue.
     pub queued: u64,
     /// Wake-ups of tasks that were still leaving their CPU: queued there without a placement.
@@ -115,7 +115,7 @@ impl Status {
         self.move_distance = counters.move_distance.to_vec();
         self.wait_us = counters.wait_us.to_vec();
         self.taken = counters.taken.to_vec();
-        self.claimed = counters.claimed;
+        self.direct = counters.direct;
         self.queued = counters.queued;
         self.unplaced = counters.unplaced;
         self.pinned = counters.pinned;
@@ -131,6 +131,9 @@ pub enum ControlError {
     /// Nobody listens.
     #[error("no huddle scheduler runs here (nobody listens on {0}); start one with `huddle run`")]
     Nobody(String),
+    /// The other side says nothing.
+    #[error("{0}: no answer within 5 s; the scheduler may still be loading: try again")]
+    Silent(String),
     /// Not root.
     #[error("{0}: only root may ask; run as root")]
     Denied(String),
@@ -155,6 +158,7 @@ fn failed(socket: &Path, error: io::Error) -> ControlError {
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => ControlError::Nobody(socket),
         io::ErrorKind::PermissionDenied => ControlError::Denied(socket),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ControlError::Silent(socket),
         _ => ControlError::Socket { socket, error },
     }
 }
@@ -243,6 +247,13 @@ mod tests {
         let answer: Answer = serde_json::from_str(&read_line(&mut stream).unwrap()).unwrap();
         assert!(matches!(answer, Answer::Refused { .. }));
         server.join().unwrap();
+    }
+
+    #[test]
+    fn silence_is_told_as_such() {
+        let error = io::Error::from(io::ErrorKind::WouldBlock);
+        let said = failed(Path::new("/run/s"), error).to_string();
+        assert_eq!(said, "/run/s: no answer within 5 s; the scheduler may still be loading: try again");
     }
 
     #[test]

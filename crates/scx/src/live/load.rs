@@ -4,12 +4,12 @@ use std::io;
 use std::sync::Mutex;
 
 use bytemuck::{Pod, Zeroable};
-use huddle_policy::{Plan, Step, Within};
+use huddle_policy::{EntryAnchor, Plan, Step, Within};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenMapMut, OpenObject, PrintLevel};
 
 use super::kernel::Kernel;
 use super::shared::{ALLOW_QUEUED_WAKEUP, Config, Counters, CpuState, ExitRecord, NR_PLANS, Ops, SWITCH_PARTIAL};
-use crate::image::{FactsImage, Image, ImageError, MaskImage, PlanImage};
+use crate::image::{FactsImage, Image, ImageError, MaskImage, PlanImage, SET_SD_LLC};
 
 /// The scheduler as clang made it of `bpf/main.bpf.c`.
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/huddle.bpf.o"));
@@ -290,7 +290,7 @@ fn llc_sizes(image: &Image) -> Vec<u32> {
         let llc = facts.llc_index as usize;
         if llc < image.facts.len() {
             sizes.resize(sizes.len().max(llc + 1), 0);
-            sizes[llc] = facts.llc_size;
+            sizes[llc] = facts.sets[SET_SD_LLC].weight.max(1);
         }
     }
     sizes
@@ -299,8 +299,7 @@ fn llc_sizes(image: &Image) -> Vec<u32> {
 /// Whether a plan's steps read something of the world.
 fn needs(plans: &Plans<'_>, what: &str) -> bool {
     let steps = plans.gather.steps().iter().chain(plans.spread.steps());
-    let wide = plans.gather.entry().wide || plans.spread.entry().wide;
-    (wide && what == "waker_flips") || steps.flat_map(Step::inputs).any(|input| input == what)
+    steps.flat_map(Step::inputs).any(|input| input == what)
 }
 
 fn plan_images(plans: &Plans<'_>) -> Result<[PlanImage; NR_PLANS], LoadError> {
@@ -309,17 +308,14 @@ fn plan_images(plans: &Plans<'_>) -> Result<[PlanImage; NR_PLANS], LoadError> {
 }
 
 fn config(plans: &Plans<'_>, plan_images: &[PlanImage], image: &Image, timing: &Timing) -> Config {
-    let all = |bits: fn(&PlanImage) -> u32| plan_images.iter().fold(0, |all, plan| all | bits(plan));
-    let any = |inputs: &[&str]| u32::from(inputs.iter().any(|input| needs(plans, input)));
+    let (near_sync, near_prev) = near_steps(plans.gather);
     Config {
         nr_cpus: image.facts.len() as u32,
         nr_clusters: image.clusters.len() as u32,
-        used_kinds: all(|plan| plan.kinds),
-        used_entries: all(|plan| plan.entry),
-        needs_task: any(&["recent", "waker_flips", "waker_keeps_sync"]),
-        needs_flips: any(&["waker_flips"]),
-        near_prev: near_prev(plans.gather),
-        needs_idle_time: any(&["avg_idle", "aged_idle", "avg_scan_cost"]),
+        used: plan_images.iter().fold(0, |all, plan| all | plan.used),
+        needs_task: u32::from(["recent", "waker_keeps_sync"].iter().any(|input| needs(plans, input))),
+        near_sync,
+        near_prev,
         slice_ns: timing.slice_ns,
         least_slice_ns: timing.least_slice_ns,
         preempt_ns: timing.preempt_ns,
@@ -358,9 +354,9 @@ fn size(
             "clusters" | "cluster_states" => image.clusters.len(),
             "affine" => image.affine.len(),
             "idle_scans" => image.facts.len(),
-            "scratch" => 2 * image.facts.len() * words,
+            "scratches" => 2 * image.facts.len() * words,
             "waiting_words" => image.clusters.len().div_ceil(64),
-            "hog_words" => words,
+            "hog_words" | "sched_idle_words" => words,
             ".rodata.config" => {
                 map.set_initial_value(bytemuck::bytes_of(config))?;
                 continue;
@@ -370,7 +366,7 @@ fn size(
                 continue;
             }
             "huddle" => {
-                set_ops(&mut map, kernel, config, partial)?;
+                set_ops(&mut map, kernel, partial)?;
                 continue;
             }
             _ => continue,
@@ -380,9 +376,7 @@ fn size(
     Ok(())
 }
 
-fn set_ops(map: &mut OpenMapMut<'_>, kernel: &Kernel, config: &Config, partial: bool) -> libbpf_rs::Result<()> {
-    /// Place of `update_idle` among the callbacks.
-    const UPDATE_IDLE: usize = 5;
+fn set_ops(map: &mut OpenMapMut<'_>, kernel: &Kernel, partial: bool) -> libbpf_rs::Result<()> {
     let wrong = || libbpf_rs::Error::from(io::Error::other("sched_ext_ops has another size than expected"));
     let value = map.initial_value_mut().ok_or_else(wrong)?;
     let ops: &mut Ops = bytemuck::try_from_bytes_mut(value).map_err(|_| wrong())?;
@@ -393,29 +387,25 @@ fn set_ops(map: &mut OpenMapMut<'_>, kernel: &Kernel, config: &Config, partial: 
     if kernel.is_at_least(6, 16) {
         ops.flags |= ALLOW_QUEUED_WAKEUP;
     }
-    if config.needs_idle_time == 0 {
-        ops.callbacks[UPDATE_IDLE] = 0;
-    }
     Ok(())
 }
 
-/// The step that may be taken before all others when this CPU and prev share a cluster, plus 1: the first that takes part on this machine, if
-/// it claims prev in the target's cluster and the entry rule chooses between the two.
-fn near_prev(plan: &Plan) -> u32 {
+/// The steps that may be taken before all others when this CPU and prev share a cluster, plus 1; 0: none. The first that take part on this
+/// machine, if they are to wait behind a waker that gives way, with however many idle CPUs, and to claim prev in the target's cluster.
+fn near_steps(plan: &Plan) -> (u32, u32) {
     let takes_part = |step: &Step| {
         plan.smt_active() || !matches!(step, Step::ClaimPrev { core: true, .. } | Step::ClaimAny { core: true, .. })
     };
-    match plan.steps().iter().position(takes_part) {
-        Some(index)
-            if matches!(
-                plan.steps()[index],
-                Step::ClaimPrev { within: Within::Cluster, core: false, no_busier: false }
-            ) =>
-        {
-            index as u32 + 1
-        }
-        _ => 0,
+    let mut steps = (1..).zip(plan.steps()).filter(|(_, step)| takes_part(step)).peekable();
+    if plan.entry().anchor != EntryAnchor::Waker {
+        return (0, 0);
     }
+    let sync = steps.next_if(|(_, step)| matches!(step, Step::SyncStack { spare: None })).map_or(0, |(at, _)| at);
+    let prev = match steps.next() {
+        Some((at, Step::ClaimPrev { within: Within::Cluster, core: false, no_busier: false })) => at,
+        _ => 0,
+    };
+    (sync, prev)
 }
 
 fn fill(object: &Object, image: &Image, mode: Mode) -> libbpf_rs::Result<()> {

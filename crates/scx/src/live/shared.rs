@@ -20,18 +20,14 @@ pub struct Config {
     pub nr_cpus: u32,
     /// Clusters of the machine.
     pub nr_clusters: u32,
-    /// Step kinds of all plans.
-    pub used_kinds: u32,
-    /// Entry bits of all plans.
-    pub used_entries: u32,
+    /// What all plans use.
+    pub used: u32,
     /// A plan reads or writes what is kept per task.
     pub needs_task: u32,
-    /// A plan asks how often wakers change their wakees.
-    pub needs_flips: u32,
-    /// The step of gathering that may be taken before all others, plus 1; 0: none.
+    /// The steps of gathering that may be taken before all others, plus 1; 0: none. First to wait behind a waker,
+    pub near_sync: u32,
+    /// then to claim prev.
     pub near_prev: u32,
-    /// A plan reads average idle times or scan costs.
-    pub needs_idle_time: u32,
     /// Longest time that a task runs while others wait, ns.
     pub slice_ns: u64,
     /// Shortest, ns.
@@ -81,8 +77,8 @@ pub struct Counters {
     pub wait_us: [u64; WAIT_BUCKETS],
     /// Waiting tasks taken by CPUs that had nothing to run.
     pub taken: [u64; NR_TAKEN],
-    /// Placements on an idle CPU.
-    pub claimed: u64,
+    /// Placed tasks that went straight to a CPU: an idle one, or their waker's.
+    pub direct: u64,
     /// Tasks that had to wait in a cluster's queue.
     pub queued: u64,
     /// Wake-ups of tasks that were still leaving their CPU, which the core does not ask to place.
@@ -147,7 +143,7 @@ pub struct ClusterState {
 #[repr(C)]
 pub struct Ops {
     /// `select_cpu` … `exit`; 0: none.
-    pub callbacks: [u64; 9],
+    pub callbacks: [u64; 8],
     /// `SCX_OPS_…`.
     pub flags: u64,
     timeout_ms: u32,
