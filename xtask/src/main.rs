@@ -123,6 +123,9 @@ struct VmAgreement {
     /// Keep each kernel's record in this folder, and boot no guest whose record is there already
     #[arg(long, value_name = "FOLDER")]
     records: Option<PathBuf>,
+    /// Where to write the tables; docs/agreement.md for all kernels, nowhere for a part
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
@@ -131,7 +134,7 @@ fn main() -> ExitCode {
         Task::VmMatrix(matrix) => run_matrix(matrix),
         Task::VmLive(live) => run_live(live),
         Task::VmSchedulers(schedulers) => run_schedulers(schedulers),
-        Task::VmAgreement(agreement) => run_agreement(&agreement),
+        Task::VmAgreement(agreement) => run_agreement(agreement),
     };
     result.unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");
@@ -220,12 +223,13 @@ fn run_schedulers(asked: VmSchedulers) -> Result<ExitCode> {
     Ok(if complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn run_agreement(asked: &VmAgreement) -> Result<ExitCode> {
+fn run_agreement(asked: VmAgreement) -> Result<ExitCode> {
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/agreement.md");
+    // A part must not replace the whole.
+    let output = asked.output.or_else(|| asked.kernel.is_empty().then_some(shipped));
     let guest_load = build(&["--package", "xtask", "--bin", "guest-load"], "guest-load")?;
-    for series in &asked.kernel {
-        let record = xtask::agreement::record(&packages::cache()?, series, &guest_load)?;
-        std::fs::write(asked.records.as_deref().unwrap_or(Path::new(".")).join(series), record)?;
-    }
+    let task = xtask::agreement::Task { series: asked.kernel, records: asked.records, output };
+    task.run(&packages::cache()?, &guest_load, &huddle()?)?;
     Ok(ExitCode::SUCCESS)
 }
 
