@@ -50,8 +50,8 @@ fn kunpeng_one_node_under_every_policy() {
     }
 }
 
-/// Beside those above: all that run on a kernel's own queues.
-const OTHER_POLICIES: [&str; 14] = [
+/// Beside those above: all but those whose kernel has delayed dequeue.
+const OTHER_POLICIES: [&str; 16] = [
     "linux-4.17",
     "no-idle-core",
     "subhra-full-2018",
@@ -66,6 +66,8 @@ const OTHER_POLICIES: [&str; 14] = [
     "v7-cluster-scan",
     "v7-second-chance",
     "v7-scan-prev-llc",
+    "scx-default-6.12",
+    "scx-default-7.2",
 ];
 
 #[test]
