@@ -127,7 +127,9 @@ impl Guest<'_> {
             files.copy(&format!("guest/{name}"), path, false);
         }
         files.text("guest/modules", modules, false);
-        files.copy(&format!("boot/config-{}", kernel.release), &kernel.config, false);
+        if let Some(config) = &kernel.config {
+            files.copy(&format!("boot/config-{}", kernel.release), config, false);
+        }
         for folder in ["dev", "proc", "sys", "tmp", "run", "root", "etc"] {
             files.folder(folder);
         }

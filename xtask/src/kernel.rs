@@ -20,8 +20,8 @@ pub struct Kernel {
     pub release: String,
     /// The bootable image.
     pub image: PathBuf,
-    /// Its build configuration.
-    pub config: PathBuf,
+    /// Its build configuration, where the archive has it.
+    pub config: Option<PathBuf>,
     /// Modules that a guest loads, in this order.
     pub modules: Vec<PathBuf>,
 }
@@ -36,13 +36,14 @@ impl Kernel {
             cached(cache, &format!("kernels/{series}-{arch}"), |folder| download(cache, series, arch, folder))?;
         let release = fs::read_to_string(folder.join("release"))
             .with_context(|| format!("{} is not whole; remove it", folder.display()))?;
+        let config = Some(folder.join("config")).filter(|path| path.exists());
         let modules = MODULES
             .iter()
             .flat_map(|name| [format!("{name}.ko"), format!("{name}.ko.xz")])
             .map(|name| folder.join(name))
             .filter(|path| path.exists())
             .collect();
-        Ok(Kernel { release, image: folder.join("vmlinuz"), config: folder.join("config"), modules })
+        Ok(Kernel { release, image: folder.join("vmlinuz"), config, modules })
     }
 }
 
@@ -75,8 +76,12 @@ fn download(cache: &Path, series: &str, arch: &str, folder: &Path) -> Result<()>
     let modules = [format!("usr/lib/modules/{release}"), format!("lib/modules/{release}")].map(|path| all.join(path));
     for name in ["vmlinuz", "config"] {
         let candidates = [all.join(format!("boot/{name}-{release}")), modules[0].join(name)];
-        let found = candidates.iter().find(|path| path.exists());
-        fs::rename(found.with_context(|| format!("the packages of {release} hold no {name}"))?, folder.join(name))?;
+        match candidates.iter().find(|path| path.exists()) {
+            Some(found) => fs::rename(found, folder.join(name))?,
+            // Where the configuration is in a package that the archive has no more, the guest goes without.
+            None if name == "config" => {}
+            None => bail!("the packages of {release} hold no {name}"),
+        }
     }
     for root in &modules {
         for driver in ["virtio", "char"] {

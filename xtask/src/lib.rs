@@ -1,6 +1,8 @@
 //! Guests that boot real kernels: what they are made of, the matrix of kernels and machines that judges Huddle's sched
 //! domains, and the loads that schedulers are compared under.
 
+pub mod agreement;
+pub mod btf;
 pub mod emulator;
 pub mod guest;
 pub mod guests;

@@ -34,7 +34,7 @@ for mode in gather spread; do
     guest-load --pairs 2 --hogs 3 --seconds 2 > /tmp/load 2>&1 || result="load failed: $(tail -n 1 /tmp/load)"
     for _ in 1 2 3 4; do (for i in 1 2 3 4 5 6; do echo "$i" | cat > /dev/null; done) & done
     sleep 1
-    placed=$(huddle status --json | awk '/"direct"/ { gsub(/[^0-9]/, ""); print }')
+    placed=$(huddle status --json | awk '/"direct"|"pinned"/ { gsub(/[^0-9]/, ""); sum += $0 } END { print sum + 0 }')
     [ "${placed:-0}" -gt 0 ] || result="nothing was placed"
     read -r state < /sys/kernel/sched_ext/state
     [ "$state" = enabled ] || result="ended: $(said)"

@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 pub struct Load {
     /// Pairs of threads that wake each other.
     pub pairs: u64,
+    /// Groups of senders and receivers.
+    #[serde(default)]
+    pub groups: u64,
     /// Hogs that may run anywhere.
     pub hogs: u64,
     /// Hogs that are bound to a CPU each, together to a cluster.
@@ -105,6 +108,9 @@ impl Spread {
 impl fmt::Display for Load {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} pairs, {} hogs, {} bound hogs, {} s", self.pairs, self.hogs, self.bound_hogs, self.seconds)?;
+        if self.groups > 0 {
+            write!(f, "; {} groups, {} messages", self.groups, self.messages)?;
+        }
         let wakeups = &self.wakeups;
         if let (Some(near), Some(moves)) = (wakeups.near(), wakeups.moves()) {
             let (near, moves) = (100.0 * near, 100.0 * moves);
@@ -115,7 +121,7 @@ impl fmt::Display for Load {
                 write!(f, ", {} on a bound hog's CPU", wakeups.on_bound_hogs)?;
             }
         }
-        if self.messages > 0 {
+        if self.pairs > 0 && self.messages > 0 {
             write!(f, "; delay {} ns, longest {} ns", self.delay_mean_ns, self.delay_max_ns)?;
         }
         if let Some(used) = self.spread.mean_used() {

@@ -27,6 +27,8 @@ enum Task {
     VmLive(VmLive),
     /// Compare schedulers in a guest: where wake-ups land and hogs run under each, and write docs/schedulers.md
     VmSchedulers(VmSchedulers),
+    /// Record wake-ups of real kernels in guests, replay them through the policies, and write docs/agreement.md
+    VmAgreement(VmAgreement),
 }
 
 /// The guest has busybox, `huddle` and its kernel's configuration; the command's output comes back as it is written.
@@ -113,12 +115,26 @@ struct VmSchedulers {
     output: Option<PathBuf>,
 }
 
+#[derive(clap::Args)]
+struct VmAgreement {
+    /// Record this kernel (repeatable; all when absent)
+    #[arg(long, value_name = "SERIES")]
+    kernel: Vec<String>,
+    /// Keep each kernel's record in this folder, and boot no guest whose record is there already
+    #[arg(long, value_name = "FOLDER")]
+    records: Option<PathBuf>,
+    /// Where to write the tables; docs/agreement.md for all kernels, nowhere for a part
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
 fn main() -> ExitCode {
     let result = match Task::parse() {
         Task::Vm(vm) => run_vm(&vm).map(ExitCode::from),
         Task::VmMatrix(matrix) => run_matrix(matrix),
         Task::VmLive(live) => run_live(live),
         Task::VmSchedulers(schedulers) => run_schedulers(schedulers),
+        Task::VmAgreement(agreement) => run_agreement(agreement),
     };
     result.unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");
@@ -205,6 +221,16 @@ fn run_schedulers(asked: VmSchedulers) -> Result<ExitCode> {
     }
     let complete = schedulers.run(&packages::cache()?, programs)?;
     Ok(if complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn run_agreement(asked: VmAgreement) -> Result<ExitCode> {
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/agreement.md");
+    // A part must not replace the whole.
+    let output = asked.output.or_else(|| asked.kernel.is_empty().then_some(shipped));
+    let guest_load = build(&["--package", "xtask", "--bin", "guest-load"], "guest-load")?;
+    let task = xtask::agreement::Task { series: asked.kernel, records: asked.records, output };
+    task.run(&packages::cache()?, &guest_load, &huddle()?)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn cpus(list: Option<&str>) -> Result<Vec<usize>> {

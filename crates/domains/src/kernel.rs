@@ -26,6 +26,45 @@ pub struct QueueProfile {
     pub migration_cost_ns: u64,
     /// A task that goes to sleep while it is not eligible stays queued until it is (DELAY_DEQUEUE, EEVDF of 6.12 on).
     pub delay_dequeue: bool,
+    /// A task that stays queued so is owed no less later than when it fell asleep (7.2, `update_entity_lag`).
+    pub delayed_lag_kept: bool,
+    /// Among equal deadlines the running task goes on (EEVDF of 6.6 and 6.7); from 6.8 on it gives way.
+    pub running_wins_ties: bool,
+    /// Whose slices count, and how long a picked task is protected (EEVDF).
+    pub slices: SliceRules,
+    /// How much lag a task takes along (EEVDF).
+    pub lag_limit: LagLimit,
+    /// A new task may preempt the running one as soon as it is queued (up to 7.1).
+    pub fork_preempts: bool,
+    /// A kernel that is not preemptible asks a running fair task to go without an interrupt: it goes at its next return to user
+    /// mode, the tick being the latest (PREEMPT_LAZY in place of PREEMPT_NONE and PREEMPT_VOLUNTARY, 7.2).
+    pub lazy_preempt: bool,
+}
+
+/// Slices of EEVDF (`update_deadline`, `place_entity`, `set_protect_slice`, `check_preempt_wakeup_fair`, `kernel/sched/fair.c`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SliceRules {
+    /// 6.6 … 6.11: all are the base slice. A deadline is forgotten when a task changes its queue, a new task has a whole slice, a
+    /// picked one is protected until its deadline.
+    Base,
+    /// 6.12 … 6.16: tasks may have slices of their own, and an eligible one with a shorter slice ends the running one's protection
+    /// (PREEMPT_SHORT). A deadline is kept, relative to the virtual runtime, when a task changes its queue (PLACE_REL_DEADLINE), and
+    /// a new task has half a slice (PLACE_DEADLINE_INITIAL).
+    Own,
+    /// 6.17 on: as `Own`, but a picked task is protected for no longer than the shortest slice queued, loses the CPU when that is
+    /// over, and protection does not count against a shorter slice.
+    Shortest,
+}
+
+/// The most lag that a task takes along when it leaves its queue (`entity_lag`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LagLimit {
+    /// Twice its slice, a tick at least.
+    TwoSlices,
+    /// The longest slice queued and a tick (7.2).
+    LongestSliceAndTick,
 }
 
 /// The fair queue's algorithm.
@@ -45,6 +84,8 @@ pub enum QueueKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WakeQueue {
+    /// Before v5.8: a placed wake-up to a CPU in another LLC; for a wakee still on its CPU the waker waits, wherever that is.
+    OtherLlc,
     /// v5.8 … v5.19: CPU in another LLC; a wakee still on its CPU also when that CPU runs at most one task.
     OtherLlcOrOnCpuBehindOne,
     /// 5.10.y: as above with an empty queue.
@@ -53,10 +94,13 @@ pub enum WakeQueue {
     OtherLlcOrEmpty,
 }
 
-/// Which read of a full pipe wakes a writer (`fs/pipe.c`).
+/// Which read of a pipe wakes a writer (`fs/pipe.c`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PipeWriterWake {
+    /// Before v5.5: readers and writers sleep on one queue, and all of them are woken, the latest first, by every write and by a
+    /// read that empties a slot.
+    SharedQueue,
     /// v5.6 … v6.13: every read that found the ring full.
     EveryFullRead,
     /// v6.14 on: a read that empties a slot of a full ring.
@@ -89,6 +133,35 @@ pub struct BalanceProfile {
     pub active_only_for_task: bool,
     /// Fork placement over NUMA groups and the adjustment of imbalance.
     pub numa: NumaImbalance,
+    /// Groups are compared by load alone, averaged over ticks, by balancing and fork (`cpu_load`, up to 5.2; groups without
+    /// types, up to 5.4); a CPU's load is that of its runnable tasks.
+    pub by_load: bool,
+    /// The cost of new-idle balancing decays a second after it was last raised, and whether any level decayed is forgotten at the
+    /// next (`update_newidle_cost`, 5.16 on); before: once a second, and any level counts.
+    pub newidle_cost_waits: bool,
+    /// How often a new-idle attempt at a level is left out.
+    pub newidle_dice: NewidleDice,
+    /// A task that is not eligible is not pulled to a CPU that has tasks, unless attempts have failed
+    /// (`task_is_ineligible_on_dst_cpu`, 6.18 on).
+    pub spares_ineligible: bool,
+    /// A task whose dequeue is delayed is moved for its load only (6.14 on).
+    pub delayed_by_load_only: bool,
+    /// The mean idle time is sampled whenever a CPU leaves idle (7.2); before: by the wake-up that finds the stamp.
+    pub idle_sampled_at_exit: bool,
+    /// Threads of a process are drawn to one LLC (SCHED_CACHE, 7.2).
+    pub cache_aware: bool,
+}
+
+/// Whether a new-idle attempt at a level is left to chance (`sched_balance_newidle`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NewidleDice {
+    /// Every attempt is made.
+    Never,
+    /// In proportion to the share of attempts that pulled (NI_RANDOM: 6.19, and 6.12.y by a back-port).
+    BySuccess,
+    /// The more, too, the rarer attempts are (NI_RATE, 7.x).
+    BySuccessAndRate,
 }
 
 /// How much imbalance NUMA groups may keep.

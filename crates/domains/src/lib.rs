@@ -27,8 +27,8 @@ mod tests;
 pub use build::{build, build_for};
 pub use compare::{Comparison, Difference, compare};
 pub use kernel::{
-    BalanceProfile, ClusterLevel, ClusterLimits, DomainProfile, Kernel, Name, NumaImbalance, PipeWriterWake, QueueKind,
-    QueueProfile, WakeQueue,
+    BalanceProfile, ClusterLevel, ClusterLimits, DomainProfile, Kernel, LagLimit, Name, NewidleDice, NumaImbalance,
+    PipeWriterWake, QueueKind, QueueProfile, SliceRules, WakeQueue,
 };
 pub use load::{KernelError, kernel_names};
 pub use observed::{Observed, ObservedDomain, ObservedError, ObservedGroup, View, ViewSource, kmsg_text, observe};

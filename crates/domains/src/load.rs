@@ -61,9 +61,12 @@ pub fn kernel_names() -> Vec<String> {
     names
 }
 
+/// What ends the release in the name of a variant: `5.10+rfc2` has something more, `7.2-nocache` something less.
+const VARIANT: [char; 2] = ['+', '-'];
+
 /// `5.10+rfc2` as `[5, 10]`.
 fn release(name: &str) -> Vec<u32> {
-    let number = name.split('+').next().unwrap_or(name);
+    let number = name.split(VARIANT).next().unwrap_or(name);
     number.split('.').map(|part| part.parse().unwrap_or(u32::MAX)).collect()
 }
 
@@ -103,7 +106,7 @@ impl Kernel {
             [.., stable] if name.matches('.').count() == 2 => {
                 running.starts_with(&self::release(name)[..2]) && running.get(2) >= Some(stable)
             }
-            numbers => !name.contains('+') && numbers <= &running[..running.len().min(2)],
+            numbers => !name.contains(VARIANT) && numbers <= &running[..running.len().min(2)],
         };
         match kernel_names().into_iter().rfind(serves) {
             Some(name) => Kernel::load(&name),
@@ -233,8 +236,8 @@ mod tests {
     #[test]
     fn every_built_in_record_loads_and_the_names_ascend() {
         let names = kernel_names();
-        let old = ["5.9", "5.9+rfc2", "5.10", "5.14", "5.14+cluster", "5.16", "6.0", "6.1", "6.6", "6.7"];
-        let new = ["6.9", "6.10", "6.12", "6.17", "6.18.33", "7.1", "7.1+huddle"];
+        let old = ["4.17", "5.9", "5.9+rfc2", "5.10", "5.14", "5.14+cluster", "5.16", "6.0", "6.1", "6.6", "6.7"];
+        let new = ["6.9", "6.10", "6.12", "6.17", "6.18.33", "7.1", "7.1+huddle", "7.2", "7.2-nocache"];
         assert_eq!(names, [&old[..], &new].concat());
         for name in names {
             let kernel = Kernel::load(&name).unwrap_or_else(|error| panic!("{error}"));
@@ -274,6 +277,7 @@ mod tests {
     #[test]
     fn a_release_gets_the_newest_record_that_is_not_newer() {
         for (release, record) in [
+            ("4.19.300", "4.17"),
             ("5.9.0", "5.9"),
             ("5.10.0-32-cloud-amd64", "5.10"),
             ("5.15.148", "5.14"),
@@ -287,14 +291,16 @@ mod tests {
             ("6.18.200-1", "6.18.33"),
             ("6.19.60", "6.17"),
             ("7.0.3", "6.17"),
-            ("7.3.4+deb13", "7.1"),
-            ("12.0.0", "7.1"),
+            ("7.1.3", "7.1"),
+            ("7.2.6", "7.2"),
+            ("7.3.4+deb13", "7.2"),
+            ("12.0.0", "7.2"),
         ] {
             assert_eq!(Kernel::for_release(release).unwrap().name, record, "{release}");
         }
-        for release in ["4.19.300", "", "6", "linux-6.1", "v6.1"] {
+        for release in ["4.9.300", "", "6", "linux-6.1", "v6.1"] {
             let error = Kernel::for_release(release).unwrap_err();
-            let line = format!("no kernel record for `{release}`: the oldest is 5.9; name a record");
+            let line = format!("no kernel record for `{release}`: the oldest is 4.17; name a record");
             assert_eq!(error.to_string(), line);
             assert!(error.is_usage());
         }
@@ -311,7 +317,7 @@ mod tests {
     #[test]
     fn unknown_base_is_not_offered_a_path() {
         let known = format!("one of {}", kernel_names().join(", "));
-        assert!(known.contains("5.9, 5.9+rfc2, 5.10, 5.14, 5.14+cluster, 5.16, 6.0, 6.1, 6.6, 6.7, "), "{known}");
+        assert!(known.contains("4.17, 5.9, 5.9+rfc2, 5.10, 5.14, 5.14+cluster, 5.16, 6.0, 6.1, 6.6, 6.7, "), "{known}");
         for (base, found) in [("\"4.4\"", "`4.4`"), ("\"./mine.toml\"", "`./mine.toml`"), ("4.4", "4.4")] {
             let line = message(&format!("base = {base}\n"));
             assert_eq!(line, format!("mine.toml: `base` is {found}, must be a built-in kernel: {known}"));

@@ -19,7 +19,7 @@
 //!
 //! Rules, in the order in which they act:
 //!
-//! 1. Levels: 5.9 and 5.10 SMT, MC, DIE; from 5.16 CLS between SMT and MC, on hybrid x86 not before 6.6; DIE is called
+//! 1. Levels: 4.17 to 5.10 SMT, MC, DIE; from 5.16 CLS between SMT and MC, on hybrid x86 not before 6.6; DIE is called
 //!    PKG from 6.7. DIE and PKG take the node's mask. NODE and one NUMA level per farther distance come above.
 //! 2. x86 takes the masks as they are. arm64: MC is the smallest of node, package and LLC, from 5.18 at least the
 //!    cluster; a cluster that is not narrower than MC gives CLS the CPU alone (6.0) or its threads (6.1 on).
@@ -49,7 +49,7 @@ use huddle_machine::{CpuId, builtin_names, load_topology};
 type Kernels = &'static [&'static str];
 
 /// No cluster level.
-const V5_9: Kernels = &["5.9", "5.10"];
+const V5_9: Kernels = &["4.17", "5.9", "5.10"];
 /// A cluster level with the masks as they are.
 const V5_16: Kernels = &["5.16"];
 /// Cluster and core masks limited against each other.
@@ -57,7 +57,7 @@ const V6_0: Kernels = &["6.0", "6.1"];
 /// The cluster level on hybrid machines too.
 const V6_6: Kernels = &["6.6"];
 /// DIE is called PKG.
-const V6_7: Kernels = &["6.7", "6.9", "6.10", "6.12", "6.17", "6.18.33", "7.1"];
+const V6_7: Kernels = &["6.7", "6.9", "6.10", "6.12", "6.17", "6.18.33", "7.1", "7.2", "7.2-nocache"];
 const ALL: &[Kernels] = &[V5_9, V5_16, V6_0, V6_6, V6_7];
 
 /// What some kernels make of some CPUs of a machine.

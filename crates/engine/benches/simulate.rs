@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use huddle_domains::{DomainTree, Kernel};
-use huddle_engine::{Report, Setup, SimError, simulate};
+use huddle_engine::{Conditions, Report, Setup, SimError, simulate};
 use huddle_machine::{Arch, CpuSet, Layout, Machine, Topology};
 use huddle_policy::{Plan, Policy};
 use huddle_program::Program;
@@ -45,6 +45,7 @@ impl World {
             pins: &[],
             seed,
             limit_ns: 600_000_000_000,
+            conditions: Conditions::default(),
         })
     }
 }

@@ -2,7 +2,7 @@
 //! (lmbench lat_pipe; `line` and `idle_exit` of `machines/kunpeng920.toml` are fitted to them), and hackbench on four CPUs of
 //! one cluster or of four (nothing is fitted to it). The sources are spec/hardware.md §1 and hw/kunpeng920_pipe_latency.csv.
 
-use huddle_engine::{Report, Setup, simulate};
+use huddle_engine::{Conditions, Report, Setup, simulate};
 use huddle_machine::{CpuId, CpuSet, Machine};
 use huddle_policy::Policy;
 use huddle_program::{ChannelId, ChannelSpec, Op, Program, Script, ScriptId, TaskId, TaskSpec};
@@ -60,6 +60,7 @@ fn run(
         pins,
         seed,
         limit_ns: 100_000_000_000,
+        conditions: Conditions::default(),
     };
     Ok(simulate(&setup)?)
 }

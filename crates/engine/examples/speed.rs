@@ -9,7 +9,7 @@ use std::error::Error;
 use std::time::Instant;
 
 use huddle_domains::Kernel;
-use huddle_engine::{Setup, simulate};
+use huddle_engine::{Conditions, Setup, simulate};
 use huddle_machine::{Arch, Layout, Machine, Topology};
 use huddle_policy::Policy;
 use huddle_program::{ChannelId, ChannelSpec, Op, Program, Script, ScriptId, TaskId, TaskSpec};
@@ -45,6 +45,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         program: &program,
         cpus: &machine.topology.online,
         pins: &[],
+        conditions: Conditions::default(),
         seed: 1,
         limit_ns: 3_600_000_000_000,
     };

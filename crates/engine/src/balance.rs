@@ -1,8 +1,9 @@
-//! Load balancing of 5.9 … 6.11: periodic, for idle CPUs whose tick is stopped (nohz), and when a CPU is about to idle; with
+//! Load balancing of 5.9 … 7.2: periodic, for idle CPUs whose tick is stopped (nohz), and when a CPU is about to idle; with
 //! active balance (spec 5; `kernel/sched/fair.c`).
 
-use huddle_domains::{Domain, DomainId, Flags, GroupId, NumaImbalance};
+use huddle_domains::{Domain, DomainId, Flags, GroupId, NewidleDice, NumaImbalance};
 use huddle_machine::{CpuId, CpuSet};
+use rand_core::Rng;
 
 use crate::Observer;
 use crate::groups::{GroupKind, GroupStats, adjust_numa_imbalance};
@@ -20,34 +21,65 @@ pub(crate) enum Idle {
 
 /// What is moved, and how much of it.
 #[derive(Clone, Copy, Debug)]
-enum Imbalance {
+pub(crate) enum Imbalance {
     Load(u64),
     Util(u64),
     Tasks(u64),
+    /// Tasks that prefer the LLC of the CPU that balances (`migrate_llc_task`, 7.2).
+    Drawn(u64),
 }
 
 impl Imbalance {
     fn amount(self) -> u64 {
         match self {
-            Imbalance::Load(amount) | Imbalance::Util(amount) | Imbalance::Tasks(amount) => amount,
+            Imbalance::Load(amount) | Imbalance::Util(amount) | Imbalance::Tasks(amount) | Imbalance::Drawn(amount) => {
+                amount
+            }
         }
     }
 }
 
 /// One attempt.
-struct Attempt {
+pub(crate) struct Attempt {
     domain: DomainId,
     idle: Idle,
     dst: usize,
-    src: usize,
-    imbalance: Imbalance,
+    pub src: usize,
+    pub imbalance: Imbalance,
     /// A task could not move because of its affinity; all could not; another CPU of the local group would do.
     some_pinned: bool,
     all_pinned: bool,
+    /// A task stayed for the sake of its cache (7.2).
+    kept_for_cache: bool,
     new_dst: Option<usize>,
     /// CPUs still in play.
     cpus: CpuSet,
     examined: u64,
+}
+
+impl Attempt {
+    /// A source is found, nothing is moved yet.
+    pub(crate) fn new(
+        domain: DomainId,
+        idle: Idle,
+        (src, dst): (usize, usize),
+        imbalance: Imbalance,
+        cpus: &CpuSet,
+    ) -> Attempt {
+        Attempt {
+            domain,
+            idle,
+            dst,
+            src,
+            imbalance,
+            some_pinned: false,
+            all_pinned: false,
+            kept_for_cache: false,
+            new_dst: None,
+            cpus: cpus.clone(),
+            examined: 0,
+        }
+    }
 }
 
 /// How an attempt ended.
@@ -91,7 +123,7 @@ impl<O: Observer> Sim<'_, O> {
     /// `trigger_load_balance`: from the tick.
     pub(crate) fn balance_tick(&mut self, c: usize) {
         let jiffies = self.jiffies();
-        if self.setup.tree.base[c].is_none() {
+        if self.setup.tree.base[c].is_none() || self.tuning.no_balancing {
             return;
         }
         if jiffies >= self.cpus[c].next_balance {
@@ -154,11 +186,12 @@ impl<O: Observer> Sim<'_, O> {
         for id in chain {
             let now = self.now;
             let state = &mut self.domains[id.0 as usize];
-            if now > state.decayed + COST_DECAY_NS {
+            let decays = now > state.decayed + COST_DECAY_NS;
+            if decays {
                 state.max_newidle_lb_cost = state.max_newidle_lb_cost * 253 / 256;
                 state.decayed = now;
-                decayed = true;
             }
+            decayed = decays || (decayed && !self.setup.kernel.balance.newidle_cost_waits);
             max_cost += state.max_newidle_lb_cost;
             if !go_on {
                 if decayed {
@@ -193,7 +226,7 @@ impl<O: Observer> Sim<'_, O> {
             return 0;
         }
         self.cpus[c].idle_stamp = self.now.max(1);
-        let Some(lowest) = tree.base[c] else {
+        let Some(lowest) = tree.base[c].filter(|_| !self.tuning.no_balancing) else {
             return 0;
         };
         let average = self.cpus[c].avg_idle;
@@ -214,11 +247,15 @@ impl<O: Observer> Sim<'_, O> {
                 break;
             }
             if tree.domain(id).flags.has(Flags::BALANCE_NEWIDLE) {
+                let Some(weight) = self.throw_dice(id) else {
+                    self.pull_in_next_balance(c, id);
+                    continue;
+                };
                 let outcome = self.balance(c, id, Idle::Newly, c);
-                let state = &mut self.domains[id.0 as usize];
-                state.max_newidle_lb_cost = state.max_newidle_lb_cost.max(outcome.ns);
+                self.note_newidle_cost(id, outcome.ns);
                 cost += outcome.ns;
                 pulled = outcome.moved;
+                self.rate_newidle(id, if pulled > 0 { weight } else { 0 });
             }
             self.pull_in_next_balance(c, id);
             if pulled > 0 || self.cpus[c].nr_running > 0 {
@@ -231,6 +268,53 @@ impl<O: Observer> Sim<'_, O> {
             cpu.idle_stamp = 0;
         }
         cost
+    }
+
+    /// Whether a new-idle attempt at a level is made, and how much it counts then: as many as were left out for it (NI_RANDOM).
+    fn throw_dice(&mut self, id: DomainId) -> Option<u32> {
+        let dice = self.setup.kernel.balance.newidle_dice;
+        let ratio = self.domains[id.0 as usize].newidle_ratio;
+        if dice == NewidleDice::Never || (dice == NewidleDice::BySuccessAndRate && ratio >= 1024) {
+            return Some(1);
+        }
+        let weight = 1 + ratio;
+        if (self.rng.next_u64() % 1024) as u32 > weight {
+            self.rate_newidle(id, 0);
+            return None;
+        }
+        Some((1024 + weight / 2) / weight)
+    }
+
+    /// `update_newidle_stats`: the share of attempts that pull, and with NI_RATE the more the rarer they are.
+    fn rate_newidle(&mut self, id: DomainId, success: u32) {
+        let dice = self.setup.kernel.balance.newidle_dice;
+        if dice == NewidleDice::Never {
+            return;
+        }
+        let now = self.now;
+        let state = &mut self.domains[id.0 as usize];
+        state.newidle_calls += 1;
+        state.newidle_success += success;
+        if state.newidle_calls < 1024 {
+            return;
+        }
+        let rare = if dice == NewidleDice::BySuccessAndRate { (now - state.newidle_rated) >> 22 } else { 0 };
+        state.newidle_rated = now;
+        state.newidle_ratio = (rare + u64::from(state.newidle_success)).min(1024) as u32;
+        state.newidle_calls /= 2;
+        state.newidle_success /= 2;
+    }
+
+    /// `update_newidle_cost`: the greatest cost of a new-idle attempt at a level.
+    fn note_newidle_cost(&mut self, id: DomainId, ns: u64) {
+        let now = self.now;
+        let state = &mut self.domains[id.0 as usize];
+        if ns > state.max_newidle_lb_cost {
+            state.max_newidle_lb_cost = ns;
+            if self.setup.kernel.balance.newidle_cost_waits {
+                state.decayed = now;
+            }
+        }
     }
 
     /// `update_next_balance`: an idling CPU balances by its idle interval, not its busy one.
@@ -298,12 +382,10 @@ impl<O: Observer> Sim<'_, O> {
         if outcome.moved > 0 {
             self.domains[index].nr_balance_failed = 0;
         } else {
-            if attempt.idle != Idle::Newly {
+            if attempt.idle != Idle::Newly && !attempt.kept_for_cache {
                 self.domains[index].nr_balance_failed += 1;
             }
-            let tasks = matches!(attempt.imbalance, Imbalance::Tasks(_));
-            let tired = self.domains[index].nr_balance_failed > domain.cache_nice_tries + 2;
-            if tired && (tasks || !profile.active_only_for_task) {
+            if self.needs_active_balance(attempt) {
                 let running = self.cpus[attempt.src].curr;
                 if running == NONE || !self.allowed(running as usize, attempt.dst) {
                     return self.double_interval(attempt.domain, attempt.idle, MAX_PINNED_INTERVAL);
@@ -311,6 +393,7 @@ impl<O: Observer> Sim<'_, O> {
                 if !self.cpus[attempt.src].active_balance && self.cpus[attempt.src].push_to == NONE {
                     self.cpus[attempt.src].active_balance = true;
                     self.cpus[attempt.src].push_to = attempt.dst as u32;
+                    self.cpus[attempt.src].push_preferring = matches!(attempt.imbalance, Imbalance::Drawn(_));
                     self.send_ipi(attempt.dst, attempt.src, ipi::PUSH);
                     active = true;
                 }
@@ -323,6 +406,20 @@ impl<O: Observer> Sim<'_, O> {
             self.double_interval(attempt.domain, attempt.idle, domain.max_interval);
         } else {
             self.domains[index].balance_interval = domain.min_interval;
+        }
+    }
+
+    /// `need_active_balance`: nothing moved, so the running task is to be pushed.
+    fn needs_active_balance(&self, attempt: &Attempt) -> bool {
+        if self.cache.active && self.stays_for_cache(attempt.src, attempt.dst) {
+            return false;
+        }
+        let tries = self.setup.tree.domain(attempt.domain).cache_nice_tries;
+        let tired = self.domains[attempt.domain.0 as usize].nr_balance_failed > tries + 2;
+        match attempt.imbalance {
+            Imbalance::Drawn(_) => true,
+            Imbalance::Tasks(_) => tired,
+            _ => tired && !self.setup.kernel.balance.active_only_for_task,
         }
     }
 
@@ -372,6 +469,9 @@ impl<O: Observer> Sim<'_, O> {
 
     /// `find_busiest_group` and `find_busiest_queue`.
     fn find_work(&mut self, c: usize, dst: usize, id: DomainId, idle: Idle, cpus: &CpuSet) -> Option<Attempt> {
+        if self.setup.kernel.balance.by_load {
+            return self.find_work_by_load(c, dst, id, idle, cpus);
+        }
         let tree = self.setup.tree;
         let domain = tree.domain(id);
         let pct = u64::from(domain.imbalance_pct);
@@ -385,16 +485,22 @@ impl<O: Observer> Sim<'_, O> {
             total_load += stats.load;
             total_capacity += stats.capacity;
             total_util += stats.util;
+            if self.cache.active && idle != Idle::Newly {
+                self.note_llc(domain, &stats);
+            }
             let span = self.span(tree.group(group).span);
             overload |= stats.nr > 1 && span.iter().any(|cpu| self.cpus[cpu.index()].nr_running > 1);
             if span.contains(CpuId::from(c)) {
                 local = Some(stats);
                 continue;
             }
+            if self.cache.active && stats.kind < GroupKind::Drawn && self.is_drawn(id, &stats, cpus, dst) {
+                stats.kind = GroupKind::Drawn;
+            }
             if idle != Idle::Busy && self.crowds_a_core(&stats) {
                 stats.kind = stats.kind.max(GroupKind::SmtBalance);
             }
-            if self.busier(&stats, busiest.as_ref()) {
+            if self.busier(&stats, busiest.as_ref(), cpus, dst) {
                 busiest = Some(stats);
             }
         }
@@ -416,18 +522,7 @@ impl<O: Observer> Sim<'_, O> {
             return None;
         }
         let src = self.busiest_queue(&busiest, imbalance, cpus, dst)?;
-        Some(Attempt {
-            domain: id,
-            idle,
-            dst,
-            src,
-            imbalance,
-            some_pinned: false,
-            all_pinned: false,
-            new_dst: None,
-            cpus: cpus.clone(),
-            examined: 0,
-        })
+        Some(Attempt::new(id, idle, (src, dst), imbalance, cpus))
     }
 
     /// `update_idle_cpu_scan` (6.0 on): the budget of the next idle searches.
@@ -441,8 +536,8 @@ impl<O: Observer> Sim<'_, O> {
     }
 
     /// `update_sd_pick_busiest`.
-    fn busier(&self, stats: &GroupStats, best: Option<&GroupStats>) -> bool {
-        if stats.nr == 0 {
+    fn busier(&self, stats: &GroupStats, best: Option<&GroupStats>, cpus: &CpuSet, dst: usize) -> bool {
+        if stats.runnable_nr == 0 {
             return false;
         }
         let Some(best) = best else {
@@ -454,6 +549,7 @@ impl<O: Observer> Sim<'_, O> {
         match stats.kind {
             GroupKind::Overloaded => stats.avg_load > best.avg_load,
             GroupKind::Imbalanced => false,
+            GroupKind::Drawn => self.nr_preferring(stats.group, cpus, dst) > self.nr_preferring(best.group, cpus, dst),
             GroupKind::SmtBalance if stats.idle > 0 || best.idle > 0 => self.less_spare(stats, best),
             GroupKind::SmtBalance | GroupKind::FullyBusy if !self.setup.kernel.balance.smt_balance => {
                 stats.avg_load > best.avg_load
@@ -470,7 +566,7 @@ impl<O: Observer> Sim<'_, O> {
     /// unless these are more than one task.
     fn less_spare(&self, stats: &GroupStats, best: &GroupStats) -> bool {
         if self.setup.kernel.balance.smt_balance && self.is_core(stats) != self.is_core(best) {
-            return !self.is_core(stats) || stats.nr > 1;
+            return !self.is_core(stats) || stats.runnable_nr > 1;
         }
         stats.idle < best.idle || (stats.idle == best.idle && stats.nr > best.nr)
     }
@@ -482,7 +578,7 @@ impl<O: Observer> Sim<'_, O> {
 
     /// `smt_balance` (6.6 on): a core whose threads have several tasks, for an idle CPU to relieve.
     fn crowds_a_core(&self, stats: &GroupStats) -> bool {
-        self.setup.kernel.balance.smt_balance && stats.nr > 1 && self.is_core(stats)
+        self.setup.kernel.balance.smt_balance && stats.runnable_nr > 1 && self.is_core(stats)
     }
 
     /// `sibling_imbalance`: tasks that the busiest group has more than the local one. From 6.6 on only an idle CPU asks, and tasks
@@ -523,7 +619,11 @@ impl<O: Observer> Sim<'_, O> {
                 return false;
             }
         }
-        if prefer_sibling && local.kind == GroupKind::HasSpare && self.sibling_imbalance(local, busiest, idle) > 1 {
+        let drawn = busiest.kind == GroupKind::Drawn;
+        if prefer_sibling
+            && local.kind == GroupKind::HasSpare
+            && (drawn || self.sibling_imbalance(local, busiest, idle) > 1)
+        {
             return true;
         }
         if busiest.kind != GroupKind::Overloaded {
@@ -536,7 +636,7 @@ impl<O: Observer> Sim<'_, O> {
             if busiest.weight > 1 && local.idle <= busiest.idle + 1 {
                 return false;
             }
-            if busiest.nr == 1 {
+            if busiest.runnable_nr == 1 {
                 return false;
             }
         }
@@ -553,8 +653,10 @@ impl<O: Observer> Sim<'_, O> {
         prefer_sibling: bool,
         idle: Idle,
     ) -> Imbalance {
-        if matches!(busiest.kind, GroupKind::SmtBalance | GroupKind::Imbalanced) {
-            return Imbalance::Tasks(1);
+        match busiest.kind {
+            GroupKind::SmtBalance | GroupKind::Imbalanced => return Imbalance::Tasks(1),
+            GroupKind::Drawn => return Imbalance::Drawn(1),
+            _ => {}
         }
         if local.kind == GroupKind::HasSpare {
             if busiest.kind > GroupKind::FullyBusy && !domain.flags.has(Flags::SHARE_LLC) {
@@ -603,21 +705,23 @@ impl<O: Observer> Sim<'_, O> {
         for cpu in self.span(tree.group(group.group).span).iter().filter(|&cpu| cpus.contains(cpu)) {
             let c = cpu.index();
             let queue = &self.cpus[c];
-            if c == dst || (queue.nr_running == 0 && self.setup.kernel.balance.skip_idle_source) {
+            let runnable = queue.nr_running - queue.nr_delayed;
+            if c == dst || (runnable == 0 && self.setup.kernel.balance.skip_idle_source) {
                 continue;
             }
             // Compared as fractions: load over capacity; the others over 1.
             let (value, over) = match imbalance {
                 Imbalance::Load(amount) => {
                     let load = queue.pelt.load_avg;
-                    if queue.nr_running == 1 && load > amount {
+                    if runnable == 1 && load > amount {
                         continue;
                     }
                     (load, u64::from(tree.capacity[c]))
                 }
-                Imbalance::Util(_) if queue.nr_running <= 1 => continue,
+                Imbalance::Util(_) if runnable <= 1 => continue,
                 Imbalance::Util(_) => (self.cpu_util(c), 1),
-                Imbalance::Tasks(_) => (u64::from(queue.nr_running), 1),
+                Imbalance::Tasks(_) => (u64::from(runnable), 1),
+                Imbalance::Drawn(_) => (u64::from(self.nr_preferring_on(c, dst)), 1),
             };
             if value > 0 && best.is_none_or(|(most, most_over, _)| value * most_over > most * over) {
                 best = Some((value, over, c));
@@ -660,7 +764,7 @@ impl<O: Observer> Sim<'_, O> {
                     let too_big = if profile.load_shift_by_failed {
                         (load >> failed.min(63)) > amount
                     } else {
-                        load / 2 > amount && failed <= tries
+                        load / 2 > amount && (failed <= tries || profile.by_load)
                     };
                     if too_big {
                         continue;
@@ -676,6 +780,7 @@ impl<O: Observer> Sim<'_, O> {
                     Imbalance::Util(amount.saturating_sub(util))
                 }
                 Imbalance::Tasks(amount) => Imbalance::Tasks(amount - 1),
+                Imbalance::Drawn(amount) => Imbalance::Drawn(amount - 1),
             };
             attempt.imbalance = left;
             let cause = if attempt.idle == Idle::Newly { Cause::NewIdle } else { Cause::Periodic };
@@ -692,6 +797,15 @@ impl<O: Observer> Sim<'_, O> {
 
     /// `can_migrate_task`.
     fn can_migrate(&self, t: usize, attempt: &mut Attempt, tired: bool) -> bool {
+        let profile = &self.setup.kernel.balance;
+        let asleep = self.tasks[t].run == Run::Delayed;
+        if asleep && profile.delayed_by_load_only && !matches!(attempt.imbalance, Imbalance::Load(_)) {
+            return false;
+        }
+        let fresh = self.domains[attempt.domain.0 as usize].nr_balance_failed == 0;
+        if profile.spares_ineligible && fresh && self.is_ineligible_there(t, attempt.src, attempt.dst) {
+            return false;
+        }
         if !self.allowed(t, attempt.dst) {
             attempt.some_pinned = true;
             if attempt.idle != Idle::Newly && attempt.new_dst.is_none() {
@@ -706,10 +820,22 @@ impl<O: Observer> Sim<'_, O> {
         }
         attempt.all_pinned = false;
         let task = &self.tasks[t];
-        if task.on_cpu || task.run != Run::Queued {
+        if task.on_cpu || !matches!(task.run, Run::Queued | Run::Delayed) {
             return false;
         }
+        if self.cache.active && !self.overrules_caches(attempt.domain) {
+            let drawn = matches!(attempt.imbalance, Imbalance::Drawn(_));
+            if self.keeps_for_cache(t, attempt.src, attempt.dst, drawn) {
+                attempt.kept_for_cache |= !drawn;
+                return false;
+            }
+        }
         tired || !self.is_hot(t, attempt.src, attempt.dst, attempt.domain)
+    }
+
+    /// `task_is_ineligible_on_dst_cpu`: it has run too much where it is and would have to wait elsewhere, too.
+    fn is_ineligible_there(&self, t: usize, src: usize, dst: usize) -> bool {
+        self.tuning.eevdf && self.cpus[dst].nr_running > 0 && !self.is_eligible(src, t)
     }
 
     /// `task_hot`: ran less than half a millisecond ago, or is about to run as a buddy.
@@ -729,6 +855,7 @@ impl<O: Observer> Sim<'_, O> {
     pub(crate) fn push_running(&mut self, c: usize) {
         let dst = std::mem::replace(&mut self.cpus[c].push_to, NONE) as usize;
         let task = std::mem::replace(&mut self.cpus[c].push_task, NONE);
+        let preferring = std::mem::take(&mut self.cpus[c].push_preferring);
         if task != NONE {
             self.move_queued(task as usize, dst, Cause::Exec);
             return self.wakeup_preempt(dst, task as usize, c);
@@ -742,7 +869,8 @@ impl<O: Observer> Sim<'_, O> {
         let tired = self.setup.kernel.balance.active_flag
             || self.domains[domain.0 as usize].nr_balance_failed > tree.domain(domain).cache_nice_tries;
         for t in self.oldest_first(c) {
-            if self.allowed(t, dst) && (tired || !self.is_hot(t, c, dst, domain)) {
+            let fits = self.allowed(t, dst) && (!preferring || self.prefers(t, dst));
+            if fits && (tired || !self.is_hot(t, c, dst, domain)) {
                 self.move_queued(t, dst, Cause::Active);
                 self.wakeup_preempt(dst, t, c);
                 self.domains[domain.0 as usize].nr_balance_failed = 0;
@@ -990,6 +1118,123 @@ mod tests {
                 assert_eq!(found(sim, 0, Idle::Tickless), Some((2, 1)));
             },
         );
+    }
+
+    /// A quiet Jacobsville under a kernel, tasks 1 to 3 asleep on CPU 4.
+    fn jacobsville(kernel: &str, test: impl FnOnce(&mut Sim<Unobserved>)) {
+        let machine = Machine::load("jacobsville").unwrap();
+        still((&machine, "linux-6.7"), (3, 4), |record| *record = Kernel::load(kernel).unwrap(), test);
+    }
+
+    #[test]
+    fn new_idle_attempts_are_rated_by_their_success_and_in_7_1_by_how_rare_they_are() {
+        // 300 of 1024, and 8 × 4.19 ms for the 1024.
+        for (kernel, ratio) in [("6.17", 512), ("6.12", 300), ("7.1", 308)] {
+            jacobsville(kernel, |sim| {
+                let id = domain(sim, 0, "MC");
+                let state = &mut sim.domains[id.0 as usize];
+                (state.newidle_calls, state.newidle_success) = (1023, 300);
+                sim.now = 8 << 22;
+                sim.rate_newidle(id, 0);
+                let state = &sim.domains[id.0 as usize];
+                assert_eq!(state.newidle_ratio, ratio, "{kernel}");
+                let counts = (state.newidle_calls, state.newidle_success);
+                assert_eq!(counts, if kernel == "6.17" { (1023, 300) } else { (512, 150) });
+            });
+        }
+    }
+
+    #[test]
+    fn new_idle_attempts_that_never_pull_are_mostly_left_out_and_count_for_many_when_made() {
+        let made = |kernel: &str, ratio: u32| {
+            let mut made = (0, 0);
+            jacobsville(kernel, |sim| {
+                let id = domain(sim, 0, "MC");
+                for _ in 0..1024 {
+                    sim.domains[id.0 as usize].newidle_ratio = ratio;
+                    if let Some(weight) = sim.throw_dice(id) {
+                        made = (made.0 + 1, weight);
+                    }
+                }
+            });
+            made
+        };
+        // Numbers of 0 to 1023 that are not above 1 + ratio: 2, 257 and all of 1024; weight 1024 over 1 + ratio.
+        assert!(made("6.12", 0).0 < 12);
+        let (some, weight) = made("6.12", 255);
+        assert!((200..320).contains(&some) && weight == 4, "{some} {weight}");
+        assert_eq!(made("7.1", 1024), (1024, 1));
+        assert_eq!(made("6.17", 0), (1024, 1));
+    }
+
+    #[test]
+    fn from_5_16_on_a_cost_decays_a_second_after_it_was_raised() {
+        for (kernel, decayed) in [("5.14+cluster", 0), ("5.16", 700)] {
+            jacobsville(kernel, |sim| {
+                let id = domain(sim, 0, "CLS");
+                sim.now = 700;
+                sim.note_newidle_cost(id, 2000);
+                sim.now = 900;
+                sim.note_newidle_cost(id, 1999);
+                let state = &sim.domains[id.0 as usize];
+                assert_eq!((state.max_newidle_lb_cost, state.decayed), (2000, decayed), "{kernel}");
+            });
+        }
+    }
+
+    /// Tasks 1 and 2 are queued on CPU 4 beside the running 3, and CPU 8 asks whether it may have task `t`, which ran long ago.
+    fn may_move(sim: &mut Sim<Unobserved>, t: usize, imbalance: Imbalance) -> bool {
+        sim.tasks[t].exec_start = 0;
+        sim.now += 1_000_000_000;
+        let (id, cpus) = (domain(sim, 8, "MC"), sim.setup.tree.online.clone());
+        let mut attempt = Attempt::new(id, Idle::Busy, (4, 8), imbalance, &cpus);
+        sim.can_migrate(t, &mut attempt, false)
+    }
+
+    #[test]
+    fn from_6_18_on_a_task_that_ran_too_much_is_not_pulled_to_a_cpu_with_tasks_at_the_first_attempt() {
+        for (kernel, wanted) in [("6.17", true), ("6.18.33", false), ("7.2", false)] {
+            jacobsville(kernel, |sim| {
+                for t in [3, 1, 2] {
+                    sim.tasks[t].run = Run::Waking;
+                    sim.activate_wakeup(t, 4, 4);
+                }
+                sim.schedule(4, 0);
+                let [ahead, behind] = [1, 2];
+                sim.remove(4, ahead);
+                sim.tasks[ahead].vruntime += 1_000_000;
+                sim.insert(4, ahead);
+                assert!(may_move(sim, ahead, Imbalance::Tasks(1)), "{kernel}, an empty CPU");
+                sim.cpus[8].nr_running = 1;
+                assert_eq!(may_move(sim, ahead, Imbalance::Tasks(1)), wanted, "{kernel}");
+                assert!(may_move(sim, behind, Imbalance::Tasks(1)));
+                let id = domain(sim, 8, "MC");
+                sim.domains[id.0 as usize].nr_balance_failed = 1;
+                assert!(may_move(sim, ahead, Imbalance::Tasks(1)), "{kernel}, after a failure");
+            });
+        }
+    }
+
+    #[test]
+    fn from_6_14_on_a_sleeper_is_moved_for_its_load_only_and_counts_for_no_task_before() {
+        for (kernel, wanted) in [("6.12", true), ("6.17", false)] {
+            jacobsville(kernel, |sim| {
+                for t in [1, 2, 3] {
+                    sim.tasks[t].run = Run::Waking;
+                    sim.activate_wakeup(t, 4, 4);
+                }
+                sim.schedule(4, 0);
+                sim.now += 2_000_000;
+                sim.block(4, crate::state::Stage::Next, Run::Sleeping);
+                assert_eq!(sim.tasks[1].run, Run::Delayed);
+                sim.tasks[1].on_cpu = false;
+                assert_eq!(may_move(sim, 1, Imbalance::Tasks(1)), wanted, "{kernel}");
+                assert!(may_move(sim, 1, Imbalance::Load(1)));
+                let group = sim.setup.tree.groups_of(domain(sim, 4, "MC")).next().unwrap();
+                let stats = sim.group_stats(group, None, 117, None, false);
+                assert_eq!((stats.nr, stats.runnable_nr), (3, 2));
+            });
+        }
     }
 
     #[test]

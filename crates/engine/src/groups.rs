@@ -18,6 +18,8 @@ pub(crate) enum GroupKind {
     /// Several tasks on the threads of a core (6.6 on; only for an idle CPU that balances).
     SmtBalance,
     Imbalanced,
+    /// Tasks prefer the LLC of the CPU that balances (7.2).
+    Drawn,
     Overloaded,
 }
 
@@ -30,6 +32,8 @@ pub(crate) struct GroupStats {
     pub util: u64,
     pub runnable: u64,
     pub nr: u32,
+    /// Of those, runnable (`sum_h_nr_running`): without tasks whose dequeue is delayed.
+    pub runnable_nr: u32,
     pub idle: u32,
     pub capacity: u64,
     pub weight: u32,
@@ -71,6 +75,7 @@ impl<O: Observer> Sim<'_, O> {
             util: 0,
             runnable: 0,
             nr: 0,
+            runnable_nr: 0,
             idle: 0,
             capacity: 0,
             weight: record.weight,
@@ -98,6 +103,7 @@ impl<O: Observer> Sim<'_, O> {
             stats.util += util;
             stats.runnable += runnable;
             stats.nr += nr;
+            stats.runnable_nr += nr - state.nr_delayed.min(nr);
             let idle = nr == 0 && (self.idle.contains(cpu) || without.is_some_and(|t| state.curr == t as u32));
             stats.idle += u32::from(idle);
         }
@@ -141,8 +147,11 @@ impl<O: Observer> Sim<'_, O> {
             self.counts.migrations[Cause::Fork as usize][distance] += 1;
             self.observer.migrate(self.now, child as u32, c, cpu, Cause::Fork);
         }
+        self.cache.spawned(parent, child);
         self.activate(child, cpu, false);
-        self.wakeup_preempt(cpu, child, c);
+        if self.tuning.fork_preempts || self.cpus[cpu].curr == NONE {
+            self.wakeup_preempt(cpu, child, c);
+        }
     }
 
     /// `sched_exec`: the running task may move, its caches being worthless now. True when it has left the CPU.
@@ -191,7 +200,7 @@ impl<O: Observer> Sim<'_, O> {
         while let Some(id) = domain {
             let record = tree.domain(id);
             let idlest = match record.flags.has(flag) {
-                true => self.idlest_group(id, &affinity, without),
+                true => self.idlest_group(p, id, &affinity, without),
                 false => None,
             };
             let Some(group) = idlest else {
@@ -220,7 +229,10 @@ impl<O: Observer> Sim<'_, O> {
     }
 
     /// `find_idlest_group` of 5.5 on: `None` to stay in the local group.
-    fn idlest_group(&mut self, id: DomainId, affinity: &CpuSet, without: Option<usize>) -> Option<GroupId> {
+    fn idlest_group(&mut self, p: usize, id: DomainId, affinity: &CpuSet, without: Option<usize>) -> Option<GroupId> {
+        if self.setup.kernel.balance.by_load {
+            return self.idlest_group_by_load(id, affinity, (p, without.is_some()));
+        }
         let tree = self.setup.tree;
         let domain = tree.domain(id);
         let pct = u64::from(domain.imbalance_pct);
@@ -246,7 +258,7 @@ impl<O: Observer> Sim<'_, O> {
                 Some(best) if stats.kind != best.kind => stats.kind < best.kind,
                 Some(best) => match stats.kind {
                     GroupKind::Overloaded | GroupKind::FullyBusy => stats.avg_load < best.avg_load,
-                    GroupKind::SmtBalance | GroupKind::Imbalanced => false,
+                    GroupKind::SmtBalance | GroupKind::Imbalanced | GroupKind::Drawn => false,
                     GroupKind::HasSpare => {
                         stats.idle > best.idle || (stats.idle == best.idle && stats.util < best.util)
                     }
@@ -270,7 +282,7 @@ impl<O: Observer> Sim<'_, O> {
                     || idlest.avg_load >= local.avg_load + margin
                     || 100 * local.avg_load <= pct * idlest.avg_load
             }
-            GroupKind::SmtBalance | GroupKind::Imbalanced => true,
+            GroupKind::SmtBalance | GroupKind::Imbalanced | GroupKind::Drawn => true,
             GroupKind::HasSpare => {
                 (numa && self.numa_keeps(&local, &idlest, domain, affinity)) || local.idle >= idlest.idle
             }
@@ -310,8 +322,9 @@ impl<O: Observer> Sim<'_, O> {
                     idle = Some(c);
                 }
             } else if idle.is_none() {
-                let load = self.cpus[c].pelt.load_avg;
-                if load < least {
+                let by_load = self.setup.kernel.balance.by_load;
+                let load = if by_load { self.runnable_load(c) } else { self.cpus[c].pelt.load_avg };
+                if load < least || (by_load && load == least && c == this) {
                     least = load;
                     loaded = c;
                 }

@@ -33,6 +33,7 @@ impl<O: Observer> Sim<'_, O> {
                 self.take_wake_list(c);
                 if flags & ipi::PUSH != 0 {
                     self.cpus[c].need_resched = true;
+                    self.cpus[c].lazily = false;
                 }
                 self.preempt_if_asked(c);
             }
@@ -50,6 +51,8 @@ impl<O: Observer> Sim<'_, O> {
         cpu.phase = Phase::IdleExit;
         cpu.mechanism = Mechanism::Interrupt;
         self.heap.set(c, self.now + exit.max(1));
+        self.pace_changes(c, true);
+        self.pace_begins(c);
     }
 
     /// Makes an idle CPU look at its queue: through its flag if it polls, else by interrupt.
@@ -87,6 +90,7 @@ impl<O: Observer> Sim<'_, O> {
             return;
         }
         match self.cpus[c].phase {
+            Phase::Spinning if self.cpus[c].lazily => {}
             Phase::Spinning => self.stop_spinning(c),
             Phase::Running => {
                 let user = matches!(
@@ -95,14 +99,26 @@ impl<O: Observer> Sim<'_, O> {
                 );
                 let atomic = matches!(
                     self.tasks[self.cpus[c].curr as usize].stage,
-                    Stage::WakeSelect(_) | Stage::WakeEnqueue(..) | Stage::WakeIpi(..) | Stage::WakeNext
+                    Stage::SocketHold
+                        | Stage::WakeSelect(_)
+                        | Stage::WakeEnqueue(..)
+                        | Stage::WakeIpi(..)
+                        | Stage::WakeRequeue(_)
+                        | Stage::WakeNext
                 );
-                if user || (self.tuning.preempt && !atomic) {
+                if user || (self.kernel_gives_way(c) && !atomic) {
                     self.preempt(c);
                 }
             }
             _ => {}
         }
+    }
+
+    /// The CPU is to be given up in the midst of kernel code. A lazily preemptible kernel does so from the tick after the request
+    /// on, and for requests that are not of the fair class.
+    pub(crate) fn kernel_gives_way(&self, c: usize) -> bool {
+        let cpu = &self.cpus[c];
+        cpu.need_resched && (self.tuning.preempt || (self.tuning.lazy_preempt && !cpu.lazily))
     }
 
     /// Takes the running task off in the middle of its segment.
@@ -111,7 +127,7 @@ impl<O: Observer> Sim<'_, O> {
         let end = self.heap.time(c);
         if end != NEVER && end > self.now && self.tasks[t].stage != Stage::Memory {
             self.charge(c);
-            self.tasks[t].remaining = end - self.now;
+            self.tasks[t].remaining = self.work_left(c, end);
         }
         self.schedule(c, 0);
     }
@@ -134,11 +150,18 @@ impl<O: Observer> Sim<'_, O> {
         self.busy_again(c);
         let tick = self.costs.tick;
         self.steal(c, Mechanism::Tick, tick);
+        self.cpus[c].lazily = false;
         if self.cpus[c].curr != NONE {
             self.update_curr(c);
             self.tick_preempt(c);
+            if self.cache.active {
+                self.tick_space(c, self.cpus[c].curr as usize);
+            }
         }
         if !self.tuning.dsq {
+            if self.setup.kernel.balance.by_load {
+                self.note_load(c);
+            }
             self.balance_tick(c);
         }
         self.preempt_if_asked(c);
@@ -148,8 +171,10 @@ impl<O: Observer> Sim<'_, O> {
     pub(crate) fn busy_again(&mut self, c: usize) {
         if std::mem::take(&mut self.cpus[c].tick_stopped) {
             self.nohz.remove(CpuId::from(c));
-            let llc = self.setup.tree.cached[c].llc_index as usize;
-            self.llcs[llc].nr_busy += 1;
+            if std::mem::take(&mut self.cpus[c].counted_idle) {
+                let llc = self.setup.tree.cached[c].llc_index as usize;
+                self.llcs[llc].nr_busy += 1;
+            }
         }
     }
 }

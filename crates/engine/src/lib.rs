@@ -2,6 +2,8 @@
 //! fork placement, load balancing, and the costs of DESIGN §4 under them.
 
 mod balance;
+mod byload;
+mod cache;
 mod costs;
 mod dsq;
 mod eevdf;
@@ -9,17 +11,22 @@ mod groups;
 mod heap;
 mod interrupt;
 mod memory;
+mod pace;
 mod pelt;
 mod pipe;
 mod queue;
+mod rebuild;
 mod report;
 mod sched;
 mod script;
+mod semaphore;
 mod sim;
+mod socket;
 mod state;
 #[cfg(test)]
 mod testing;
 mod wake;
+mod without;
 
 use huddle_domains::{DomainTree, Kernel};
 use huddle_machine::{CpuId, CpuSet, Machine};
@@ -27,6 +34,7 @@ use huddle_policy::{Placement, Plan, Wakeup};
 use huddle_program::{Program, TaskId};
 
 pub use report::{ByDistance, Cause, Mechanism, Report, SimError, WakeCounts};
+pub use without::{Part, UnknownPart, Without};
 
 /// Everything a simulation depends on: equal inputs give equal bytes.
 #[derive(Clone, Copy)]
@@ -49,6 +57,28 @@ pub struct Setup<'a> {
     pub seed: u64,
     /// Simulated time after which the run is given up, ns.
     pub limit_ns: u64,
+    /// What is other than the machine and the kernel have it; nothing by default.
+    pub conditions: Conditions<'a>,
+}
+
+/// What a run changes on purpose.
+#[derive(Clone, Copy, Default)]
+pub struct Conditions<'a> {
+    /// Mechanisms left out.
+    pub without: Without,
+    /// The domains are rebuilt while the program runs.
+    pub rebuild: Option<Rebuild<'a>>,
+}
+
+/// Sched domains that replace those of [`Setup`] in the middle of a run.
+#[derive(Clone, Copy)]
+pub struct Rebuild<'a> {
+    /// When, ns after the measured stretch begins; of the simulation in a program that does not say where that is.
+    pub after_ns: u64,
+    /// The domains from then on.
+    pub tree: &'a DomainTree,
+    /// The same policy, compiled for them.
+    pub plan: &'a Plan,
 }
 
 /// Told what happens. Task numbers are those of the program; greater ones are background tasks, `u32::MAX` is idle.
@@ -64,6 +94,10 @@ pub trait Observer {
     /// A task changed its CPU.
     fn migrate(&mut self, now: u64, task: u32, from: usize, to: usize, cause: Cause) {
         let _ = (now, task, from, to, cause);
+    }
+    /// The sched domains were rebuilt: these hold from now on.
+    fn rebuilt(&mut self, now: u64, tree: &DomainTree) {
+        let _ = (now, tree);
     }
 }
 

@@ -33,7 +33,8 @@ impl<O: Observer> Sim<'_, O> {
     pub(crate) fn update_queue(&mut self, c: usize) {
         let cpu = &mut self.cpus[c];
         let running = cpu.curr != NONE;
-        let activity = Activity { load: cpu.load, runnable: cpu.nr_running.into(), running, weight: 1 };
+        let runnable = u64::from(cpu.nr_running - cpu.nr_delayed);
+        let activity = Activity { load: cpu.load, runnable, running, weight: 1 };
         cpu.pelt.update(self.now, activity);
     }
 
@@ -41,8 +42,9 @@ impl<O: Observer> Sim<'_, O> {
     #[inline]
     pub(crate) fn update_task(&mut self, t: usize) {
         let task = &mut self.tasks[t];
-        let (queued, running) = (matches!(task.run, Run::Queued | Run::Running), task.run == Run::Running);
-        let activity = Activity { load: queued.into(), runnable: queued.into(), running, weight: task.weight };
+        let (runnable, running) = (matches!(task.run, Run::Queued | Run::Running), task.run == Run::Running);
+        let queued = runnable || task.run == Run::Delayed;
+        let activity = Activity { load: queued.into(), runnable: runnable.into(), running, weight: task.weight };
         task.pelt.update(self.now, activity);
     }
 
@@ -71,7 +73,11 @@ impl<O: Observer> Sim<'_, O> {
         }
         task.vruntime = task.vruntime.wrapping_add(virtual_ns);
         if self.tuning.eevdf {
-            return self.renew_deadline(c, t as usize);
+            self.renew_deadline(c, t as usize);
+            if self.cache.active && ran > 0 {
+                self.account_space(c, t as usize, ran);
+            }
+            return;
         }
         self.update_min_vruntime(c);
     }
@@ -151,7 +157,7 @@ impl<O: Observer> Sim<'_, O> {
         self.update_curr(c);
         let curr = self.cpus[c].curr;
         if self.tuning.eevdf {
-            return self.earliest(c, curr) == p as u32;
+            return self.preempts_by_deadline(c, curr, p);
         }
         let (running, woken) = (&self.tasks[curr as usize], &self.tasks[p]);
         if self.ahead(running.vruntime, woken.vruntime, woken.weight) < 1 {
@@ -179,7 +185,7 @@ impl<O: Observer> Sim<'_, O> {
     pub(crate) fn pick(&mut self, c: usize, prev: u32) -> u32 {
         if self.tuning.eevdf {
             let contender = prev != NONE && self.tasks[prev as usize].run == Run::Queued;
-            return self.earliest(c, if contender { prev } else { NONE });
+            return self.earliest_awake(c, if contender { prev } else { NONE });
         }
         let cpu = &self.cpus[c];
         let Some(&(left, leftmost)) = cpu.queue.last() else {
@@ -250,7 +256,7 @@ impl<O: Observer> Sim<'_, O> {
     }
 
     /// `util_est_update`: what a task used when it went to sleep.
-    fn estimate_util(&mut self, t: usize) {
+    pub(crate) fn estimate_util(&mut self, t: usize) {
         let task = &mut self.tasks[t];
         let used = task.pelt.util_avg;
         if used >= task.util_est {
@@ -261,6 +267,7 @@ impl<O: Observer> Sim<'_, O> {
     }
 
     pub(crate) fn forget_load(&mut self, c: usize, t: usize) {
+        self.uncount_preference(c, t);
         let (weight, util_est) = (self.tasks[t].weight, self.tasks[t].util_est);
         let cpu = &mut self.cpus[c];
         cpu.nr_running -= 1;
@@ -271,7 +278,7 @@ impl<O: Observer> Sim<'_, O> {
     // ---- the tree --------------------------------------------------------------------------------------------------------
 
     /// Equal keys keep the order of arrival.
-    fn insert(&mut self, c: usize, t: usize) {
+    pub(crate) fn insert(&mut self, c: usize, t: usize) {
         let task = &self.tasks[t];
         let cpu = &mut self.cpus[c];
         let key = if self.tuning.eevdf { task.deadline } else { task.vruntime };
@@ -282,7 +289,7 @@ impl<O: Observer> Sim<'_, O> {
         }
     }
 
-    fn remove(&mut self, c: usize, t: usize) {
+    pub(crate) fn remove(&mut self, c: usize, t: usize) {
         let cpu = &mut self.cpus[c];
         if let Some(at) = cpu.queue.iter().rposition(|&(_, task)| task == t as u32) {
             cpu.queue.remove(at);
@@ -321,6 +328,7 @@ impl<O: Observer> Sim<'_, O> {
         cpu.util_est += task.util_est;
         self.overloaded |= cpu.nr_running >= 2;
         self.insert(c, t);
+        self.count_preference(c, t);
         self.refresh_idle(c);
     }
 
@@ -358,18 +366,32 @@ impl<O: Observer> Sim<'_, O> {
         }
         self.remove(from, t);
         self.clear_buddies(from, t as u32);
+        if self.tuning.own_slices {
+            self.keep_deadline(t);
+        }
+        let delayed = self.tasks[t].run == Run::Delayed;
+        if delayed {
+            self.unmark_delayed(from, t);
+        }
         self.forget_load(from, t);
         self.tasks[t].run = Run::Waking;
         self.refresh_idle(from);
         self.move_asleep(t, to, cause);
         self.update_min_vruntime(from);
         self.activate(t, to, false);
+        if delayed {
+            self.mark_delayed(to, t);
+        }
     }
 
     /// A new task's virtual time: not before its parent's, and a slice late (`task_fork_fair`, `place_entity`). Under EEVDF of 6.6
     /// to 6.11 what fork does here (half a first slice) is lost when the task is queued, which places it again, without lag.
     pub(crate) fn place_child(&mut self, c: usize, parent: usize, child: usize) {
         self.update_curr(c);
+        if self.tuning.own_slices {
+            self.tasks[child].slice = self.tasks[parent].slice;
+            return self.halve_first_slice(child);
+        }
         if self.tuning.eevdf {
             return;
         }

@@ -124,6 +124,8 @@ pub struct WakeCounts {
     pub placed: Vec<ByDistance>,
     /// Queued on the CPU that the wakee was still leaving, without placement.
     pub unplaced: u64,
+    /// Made runnable on the queue that the wakee had not left, its dequeue being delayed (6.12 on), without placement.
+    pub requeued: u64,
     /// Wake-ups by distance between waker and the chosen CPU.
     pub waker_to_chosen: ByDistance,
     /// Wide wake-ups (affine choice refused).
@@ -141,7 +143,7 @@ pub struct WakeCounts {
 impl WakeCounts {
     /// All wake-ups.
     pub fn total(&self) -> u64 {
-        self.unplaced + self.placed.iter().flatten().sum::<u64>()
+        self.unplaced + self.requeued + self.placed.iter().flatten().sum::<u64>()
     }
 }
 
@@ -164,9 +166,14 @@ pub struct Report {
     pub migrations: [ByDistance; Cause::COUNT],
     /// Context switches between tasks, or to and from idle.
     pub switches: u64,
+    /// When the sched domains were rebuilt, ns after the measured stretch began; `None` when they were not.
+    pub rebuilt_ns: Option<u64>,
     /// Mean share of a group's unfinished tasks that sit on the node where most of them are, sampled at every tick;
     /// `None` when the program has no groups or ends within a tick.
     pub purity: Option<f64>,
+    /// Mean number of clusters on which a task of the program runs, sampled at every tick; `None` when the program ends within
+    /// a tick.
+    pub clusters_used: Option<f64>,
     /// When each task exited, ns after the start of the measured stretch (0 for one that exited before).
     pub finished_ns: Vec<u64>,
     /// Events processed in the whole simulation.

@@ -15,8 +15,10 @@ impl<O: Observer> Sim<'_, O> {
         let prev = self.cpus[c].curr;
         if prev != NONE {
             self.update_curr(c);
-            if self.tasks[prev as usize].run == Run::Running {
-                self.put_back(c, prev as usize);
+            match self.tasks[prev as usize].run {
+                Run::Running => self.put_back(c, prev as usize),
+                Run::Delayed => self.insert(c, prev as usize),
+                _ => {}
             }
             self.cpus[c].phase = Phase::Switching;
             if self.tasks[prev as usize].stage == Stage::Memory {
@@ -24,6 +26,7 @@ impl<O: Observer> Sim<'_, O> {
             }
         }
         self.cpus[c].need_resched = false;
+        self.cpus[c].lazily = false;
         self.cpus[c].curr = NONE;
         // The stopper comes before all: it runs as if idle, then this is called again.
         let mut next = NONE;
@@ -32,10 +35,8 @@ impl<O: Observer> Sim<'_, O> {
                 let (task, ns) = self.next_task(c);
                 (next, balance) = (task, balance + ns);
             } else {
-                if self.cpus[c].nr_running == 0 {
-                    balance += self.newidle_balance(c);
-                }
-                next = self.pick(c, prev);
+                let (task, ns) = self.pick_or_pull(c, prev);
+                (next, balance) = (task, balance + ns);
             }
         }
         let mut ns = if prev == NONE { 0 } else { self.costs.switch_out };
@@ -46,8 +47,13 @@ impl<O: Observer> Sim<'_, O> {
             }
             self.set_next(c, next as usize);
             if next != prev {
-                ns += self.costs.switch_in;
-                self.tasks[next as usize].protected = true;
+                ns += self.costs.switch_in + self.load_mm(c, next as usize);
+                if self.tuning.eevdf {
+                    self.protect(c, next as usize);
+                }
+            }
+            if prev == NONE && self.tuning.idle_sampled_at_exit {
+                self.sample_idle(c);
             }
         }
         if next != prev {
@@ -62,6 +68,7 @@ impl<O: Observer> Sim<'_, O> {
         cpu.portions.push(Mechanism::Balance, balance);
         cpu.accounted = self.now;
         self.heap.set(c, self.now + (ns + balance).max(1));
+        self.pace_begins(c);
         if self.tuning.dsq {
             self.pay_for_queues(c);
         }
@@ -69,6 +76,36 @@ impl<O: Observer> Sim<'_, O> {
         if prev != NONE && prev != next && self.tasks[prev as usize].stage == Stage::PipeHold {
             let channel = self.tasks[prev as usize].channel as usize;
             self.spinners_to_sleep(channel);
+        }
+    }
+
+    /// `switch_mm_irqs_off`: the address space changes only between tasks of different processes; the idle task and background
+    /// tasks borrow the one that is there.
+    #[inline]
+    fn load_mm(&mut self, c: usize, next: usize) -> u64 {
+        let (mm, loaded) = (self.tasks[next].mm, &mut self.cpus[c].mm);
+        if mm == *loaded || mm == NONE {
+            return 0;
+        }
+        *loaded = mm;
+        self.costs.mm_switch
+    }
+
+    /// Picks a task, pulling one if there is none. What is queued may turn out to be asleep, its dequeue delayed, and so may what
+    /// was pulled. Also the time that balancing took.
+    fn pick_or_pull(&mut self, c: usize, prev: u32) -> (u32, u64) {
+        let mut balance = 0;
+        loop {
+            if self.cpus[c].nr_running > 0 {
+                let next = self.pick(c, prev);
+                if next != NONE {
+                    return (next, balance);
+                }
+            }
+            balance += self.newidle_balance(c);
+            if self.cpus[c].nr_running == 0 {
+                return (NONE, balance);
+            }
         }
     }
 
@@ -127,13 +164,16 @@ impl<O: Observer> Sim<'_, O> {
         cpu.phase = Phase::Idle;
         cpu.mechanism = Mechanism::Idle;
         cpu.portions.clear();
+        self.pace_changes(c, false);
         self.refresh_idle(c);
         let slot = self.tick_slot(c);
         self.heap.clear(slot);
         if !std::mem::replace(&mut self.cpus[c].tick_stopped, true) {
             self.nohz.insert(CpuId::from(c));
-            let llc = self.setup.tree.cached[c].llc_index as usize;
-            self.llcs[llc].nr_busy -= 1;
+            if !std::mem::replace(&mut self.cpus[c].counted_idle, true) {
+                let llc = self.setup.tree.cached[c].llc_index as usize;
+                self.llcs[llc].nr_busy -= 1;
+            }
         }
         self.note_idle_core(c);
     }
@@ -158,7 +198,8 @@ impl<O: Observer> Sim<'_, O> {
     pub(crate) fn refresh_idle(&mut self, c: usize) {
         let cpu = &self.cpus[c];
         let settled = cpu.phase != Phase::Switching;
-        let mut idle = settled && cpu.curr == NONE && cpu.nr_running == 0 && cpu.wake_list.is_empty();
+        let mut idle =
+            settled && cpu.curr == NONE && cpu.nr_running == 0 && cpu.wake_list.is_empty() && cpu.claims == 0;
         if self.tuning.dsq {
             idle &= !self.dsq.is_claimed(c);
         }
@@ -180,7 +221,11 @@ impl<O: Observer> Sim<'_, O> {
             self.dsq.note_stop(c, t, true, self.now);
         }
         self.tasks[t].run = run;
-        self.dequeue_current(c, t);
+        if self.tuning.delay_dequeue && run == Run::Sleeping && !self.is_eligible(c, t) {
+            self.delay_current(c, t);
+        } else {
+            self.dequeue_current(c, t);
+        }
         self.schedule(c, 0);
     }
 }
@@ -190,5 +235,31 @@ fn mechanism_of(stage: Stage) -> Mechanism {
     match stage {
         Stage::Compute | Stage::Memory | Stage::NoiseSleep => Mechanism::Compute,
         _ => Mechanism::Kernel,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use huddle_machine::{CostKey, Machine};
+
+    use super::*;
+    use crate::testing::still;
+
+    #[test]
+    fn the_address_space_is_loaded_when_a_task_of_another_process_comes() {
+        let machine = Machine::load("kunpeng920:nodes=1").unwrap();
+        let cost = machine.costs.scalar(CostKey::MmSwitch) as u64;
+        assert!(cost > 0);
+        still(
+            (&machine, "linux-5.9"),
+            (3, 7),
+            |_| (),
+            |sim| {
+                // Task 1 is a thread of task 0, task 2 a process, task 3 of the kernel.
+                (sim.tasks[1].mm, sim.tasks[2].mm, sim.tasks[3].mm) = (0, 2, NONE);
+                let loads: Vec<u64> = [0, 1, 3, 2, 3, 2, 1].iter().map(|&task| sim.load_mm(7, task)).collect();
+                assert_eq!(loads, [0, 0, 0, cost, 0, 0, cost]);
+            },
+        );
     }
 }

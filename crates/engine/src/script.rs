@@ -7,7 +7,7 @@ use huddle_program::Op;
 use crate::Observer;
 use crate::report::Mechanism;
 use crate::sim::Sim;
-use crate::state::{NONE, Run, Stage, Wake};
+use crate::state::{Kind, NONE, Run, Stage, Wake};
 
 impl<O: Observer> Sim<'_, O> {
     /// The current task's segment is over: act on it, until the next segment has begun or the task has left the CPU.
@@ -39,15 +39,54 @@ impl<O: Observer> Sim<'_, O> {
                 }
                 Stage::PipeWait | Stage::PipeWoken => {
                     self.tasks[t].woken = true;
-                    if self.pipe_ready(t) {
+                    let must_look = self.tasks[t].stage == Stage::PipeWoken && self.pipes_share_a_queue();
+                    if must_look || self.pipe_ready(t) {
                         self.tasks[t].stage = Stage::PipeAcquire;
                     } else {
                         return self.pipe_sleep(c, t);
                     }
                 }
+                Stage::SocketEnter => {
+                    if self.socket_enter(c, t) {
+                        return;
+                    }
+                }
+                Stage::SocketHold => {
+                    if self.socket_done(c, t) {
+                        return;
+                    }
+                }
+                Stage::SocketWait => {
+                    if !self.socket_wait(c, t) {
+                        return;
+                    }
+                }
+                Stage::Semaphore => {
+                    if self.semaphore_change(c, t) {
+                        return;
+                    }
+                }
+                Stage::SemaphorePost => {
+                    if self.semaphore_wake(c, t) {
+                        return;
+                    }
+                }
+                Stage::SemaphoreWait => {
+                    if !self.semaphore_wait(c, t) {
+                        return;
+                    }
+                }
                 Stage::WakeSelect(p) => return self.wake_select(c, t, p as usize),
                 Stage::WakeEnqueue(p, cpu) => {
                     self.activate_wakeup(p as usize, cpu as usize, c);
+                    if self.next_wake(c, t) {
+                        return;
+                    }
+                }
+                Stage::WakeRequeue(p) => {
+                    if !self.requeue_woken(p as usize, c) {
+                        return self.wake_select(c, t, p as usize);
+                    }
                     if self.next_wake(c, t) {
                         return;
                     }
@@ -85,6 +124,7 @@ impl<O: Observer> Sim<'_, O> {
                 }
                 Stage::Exec => {
                     self.tasks[t].stage = Stage::Next;
+                    self.cache.executed(t);
                     if self.exec(c, t) {
                         return;
                     }
@@ -97,10 +137,19 @@ impl<O: Observer> Sim<'_, O> {
                         return self.block(c, Stage::Join(child), Run::Sleeping);
                     }
                 }
+                Stage::Reap => {
+                    let task = &mut self.tasks[t];
+                    if task.exited_children == 0 {
+                        return self.block(c, Stage::Reap, Run::Sleeping);
+                    }
+                    task.exited_children -= 1;
+                    task.stage = Stage::Next;
+                }
                 Stage::Exit => {
                     self.tasks[t].finished = self.now;
                     let joiner = self.tasks[t].joiner;
                     self.tasks[t].wakes[0] = (joiner != NONE).then_some(Wake::Joiner(joiner));
+                    self.tasks[t].wakes[1] = self.tell_parent(t);
                     self.tasks[t].then = Stage::Gone;
                     if self.next_wake(c, t) {
                         return;
@@ -110,6 +159,7 @@ impl<O: Observer> Sim<'_, O> {
                     if t < self.program_tasks {
                         self.alive -= 1;
                     }
+                    self.cache.left(t);
                     return self.block(c, Stage::Gone, Run::Dead);
                 }
                 Stage::NoiseSleep => {
@@ -127,6 +177,14 @@ impl<O: Observer> Sim<'_, O> {
         }
     }
 
+    /// Counts an exit with the task's creator. The wake-up of one that sleeps until any of those that it created has exited.
+    fn tell_parent(&mut self, t: usize) -> Option<Wake> {
+        let parent = self.tasks[t].parent;
+        let task = self.tasks.get_mut(parent as usize)?;
+        task.exited_children += 1;
+        (task.stage == Stage::Reap && task.run == Run::Sleeping).then_some(Wake::Joiner(parent))
+    }
+
     /// Takes the next op. True when a segment has begun.
     #[inline]
     pub(crate) fn fetch(&mut self, c: usize, t: usize) -> bool {
@@ -134,7 +192,7 @@ impl<O: Observer> Sim<'_, O> {
         let script = &self.setup.program.scripts[task.script as usize].ops;
         let Some(&op) = script.get(task.op as usize) else {
             task.stage = Stage::Exit;
-            let ns = self.costs.exit;
+            let ns = if task.mm == t as u32 { self.costs.process_exit } else { self.costs.exit };
             self.segment(c, ns, Mechanism::Kernel, 0);
             return true;
         };
@@ -144,13 +202,27 @@ impl<O: Observer> Sim<'_, O> {
                 task.channel = channel.0;
                 task.writes = true;
                 task.woken = false;
-                (Stage::PipeEnter, self.costs.write_outside, Mechanism::Kernel)
+                match self.channels[channel.index()].kind {
+                    Kind::Pipe => (Stage::PipeEnter, self.costs.write_outside, Mechanism::Kernel),
+                    Kind::Socket => (Stage::SocketEnter, self.costs.socket_write_outside, Mechanism::Kernel),
+                    Kind::Semaphore => {
+                        self.semaphore_begin(c, t);
+                        return true;
+                    }
+                }
             }
             Op::Receive { channel } => {
                 task.channel = channel.0;
                 task.writes = false;
                 task.woken = false;
-                (Stage::PipeEnter, self.costs.read_outside, Mechanism::Kernel)
+                match self.channels[channel.index()].kind {
+                    Kind::Pipe => (Stage::PipeEnter, self.costs.read_outside, Mechanism::Kernel),
+                    Kind::Socket => (Stage::SocketEnter, self.costs.socket_read_outside, Mechanism::Kernel),
+                    Kind::Semaphore => {
+                        self.semaphore_begin(c, t);
+                        return true;
+                    }
+                }
             }
             Op::Repeat { to, times, counter } => {
                 let count = &mut task.counters[usize::from(counter)];
@@ -169,10 +241,29 @@ impl<O: Observer> Sim<'_, O> {
                 task.memory_left = kilo_instructions as f64;
                 return self.memory_continues(c, t);
             }
+            Op::SetSlice { ns } => {
+                self.set_slice(t, ns);
+                (Stage::Compute, self.costs.syscall, Mechanism::Kernel)
+            }
             Op::Wait { gate } => (Stage::GateWait(gate.0), self.costs.syscall, Mechanism::Kernel),
             Op::Open { gate } => (Stage::GateOpen(gate.0), self.costs.syscall, Mechanism::Kernel),
-            Op::Spawn { task: child } => (Stage::Spawn(child.0), self.costs.fork, Mechanism::Kernel),
-            Op::Exec => (Stage::Exec, self.costs.fork, Mechanism::Kernel),
+            Op::Spawn { task: child } => {
+                let mm = task.mm;
+                let child_task = &mut self.tasks[child.index()];
+                (child_task.mm, child_task.parent) = (mm, t as u32);
+                (Stage::Spawn(child.0), self.costs.fork, Mechanism::Kernel)
+            }
+            Op::Fork { task: child } => {
+                let child_task = &mut self.tasks[child.index()];
+                (child_task.mm, child_task.parent) = (child.0, t as u32);
+                (Stage::Spawn(child.0), self.costs.process_fork, Mechanism::Kernel)
+            }
+            Op::Exec => {
+                task.mm = t as u32;
+                self.cpus[c].mm = t as u32;
+                (Stage::Exec, self.costs.fork, Mechanism::Kernel)
+            }
+            Op::Reap => (Stage::Reap, self.costs.syscall, Mechanism::Kernel),
             Op::Join { task: child } => (Stage::Join(child.0), self.costs.syscall, Mechanism::Kernel),
             Op::Start => {
                 self.start_measuring();

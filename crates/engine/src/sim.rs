@@ -7,21 +7,26 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use huddle_domains::{Domain, QueueKind};
+use huddle_domains::{Domain, QueueKind, SliceRules};
 use huddle_machine::{CpuId, CpuSet, Distance};
 use huddle_policy::Scratch;
 use huddle_program::Op;
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
+use crate::cache::CacheAware;
 use crate::costs::Costs;
 use crate::dsq::Queues;
 use crate::heap::{EventHeap, NEVER};
 use crate::memory::MemorySystem;
+use crate::pace::Pace;
 use crate::pelt::Pelt;
 use crate::report::{ByDistance, Cause, Mechanism, Report, SimError, WakeCounts};
-use crate::state::{Cpu, DomainState, Flips, Gate, LlcState, NONE, Phase, Pipe, Portions, Run, Stage, Task, ipi};
-use crate::{Observer, Setup};
+use crate::state::{
+    Channel, Cpu, DomainState, Flips, Gate, LlcState, LoadHistory, NONE, Phase, Portions, Run, Stage, Task, ipi,
+};
+use crate::without::Part;
+use crate::{Observer, Setup, rebuild};
 
 /// Weight of a task of nice 0.
 pub(crate) const NICE_0: u64 = 1024;
@@ -35,6 +40,16 @@ pub(crate) struct Tuning {
     pub nr_latency: u32,
     /// EEVDF in place of CFS: `min_granularity` is the base slice.
     pub eevdf: bool,
+    /// Slices of tasks' own, and what came with them (EEVDF of 6.12 on).
+    pub own_slices: bool,
+    /// Protection for the shortest slice queued at most (EEVDF of 6.17 on).
+    pub shortest_slice: bool,
+    /// Tasks that are not eligible stay queued when they fall asleep (EEVDF of 6.12 on).
+    pub delay_dequeue: bool,
+    pub running_wins_ties: bool,
+    pub fork_preempts: bool,
+    pub lazy_preempt: bool,
+    pub idle_sampled_at_exit: bool,
     /// Huddle's scheduler in place of the fair class.
     pub dsq: bool,
     pub migration_cost: u64,
@@ -42,6 +57,16 @@ pub(crate) struct Tuning {
     pub jiffy: u64,
     /// A running kernel path can be preempted.
     pub preempt: bool,
+    /// Locks of run queues and wait queues are never waited for.
+    pub no_locks: bool,
+    /// A pipe's mutex keeps nobody out.
+    pub open_pipes: bool,
+    /// Wakers enqueue wakees themselves.
+    pub no_wake_list: bool,
+    /// A chosen idle CPU is claimed.
+    pub claims: bool,
+    /// Nobody balances.
+    pub no_balancing: bool,
 }
 
 /// What is counted in the measured stretch.
@@ -52,10 +77,12 @@ pub(crate) struct Counts {
     pub switches: u64,
     purity_sum: f64,
     purity_samples: u64,
+    clusters_sum: u64,
+    cluster_samples: u64,
 }
 
 pub(crate) struct Sim<'a, O: Observer> {
-    pub setup: &'a Setup<'a>,
+    pub setup: Setup<'a>,
     pub observer: &'a mut O,
     pub costs: Costs,
     pub tuning: Tuning,
@@ -67,10 +94,12 @@ pub(crate) struct Sim<'a, O: Observer> {
     pub tasks: Vec<Task>,
     /// The scheduler's own queues, where it replaces the fair class.
     pub dsq: Queues,
-    pub pipes: Vec<Pipe>,
+    pub channels: Vec<Channel>,
     pub gates: Vec<Gate>,
-    /// When each wait queue's lock is free again: readers and writers of each pipe.
+    /// When each wait queue's lock is free again: readers and writers of each channel.
     pub wait_locks: Vec<u64>,
+    /// Threads and the LLCs that they prefer (7.2).
+    pub cache: CacheAware,
     /// Idle CPUs as placement sees them.
     pub idle: CpuSet,
     /// CPUs whose tick is stopped.
@@ -82,11 +111,15 @@ pub(crate) struct Sim<'a, O: Observer> {
     pub llcs: Vec<LlcState>,
     /// By shared group capacity: a lower level could not move pinned tasks.
     pub imbalanced: Vec<bool>,
+    /// Some task has a slice of its own.
+    pub custom_slices: bool,
     /// Some queue has two tasks (`root_domain.overload`).
     pub overloaded: bool,
     pub distance: Vec<Distance>,
     pub scratch: Scratch,
     pub memory: MemorySystem,
+    /// How fast each CPU works.
+    pub pace: Pace,
     pub rng: Pcg64Mcg,
     jitter: Vec<f64>,
     pub timers: BinaryHeap<Reverse<(u64, u32)>>,
@@ -94,6 +127,8 @@ pub(crate) struct Sim<'a, O: Observer> {
     pub program_tasks: usize,
     pub alive: usize,
     started: Option<u64>,
+    /// When the domains were rebuilt.
+    pub rebuilt: Option<u64>,
     stopped: Option<Stopped>,
     pub counts: Counts,
     events: u64,
@@ -114,7 +149,7 @@ pub(crate) const FIRST_JIFFY: u64 = 1 << 32;
 const CPUS_PER_BACKGROUND_TASK: usize = 4;
 
 impl<'a, O: Observer> Sim<'a, O> {
-    pub fn new(setup: &'a Setup<'a>, observer: &'a mut O) -> Result<Self, SimError> {
+    pub fn new(setup: &Setup<'a>, observer: &'a mut O) -> Result<Self, SimError> {
         setup.program.validate()?;
         let tree = setup.tree;
         let nr_cpus = tree.nr_cpus;
@@ -128,30 +163,42 @@ impl<'a, O: Observer> Sim<'a, O> {
             }
         }
         let not_simulated = |what| SimError::NotSimulated { kernel: setup.kernel.name.clone(), what };
-        if setup.kernel.queue.kind == QueueKind::Eevdf && setup.kernel.queue.delay_dequeue {
-            return Err(not_simulated("the delayed dequeue of EEVDF (6.12 on)"));
-        }
         // Whatever the kernel makes of it: x86 takes hybrid CPUs for equal.
         let capacity = &setup.machine.topology.capacity;
         if tree.online.iter().any(|cpu| capacity[cpu.index()] != capacity[0]) {
             return Err(not_simulated("a machine whose CPUs differ in capacity"));
         }
-        let costs = Costs::compile(&setup.machine.costs);
+        let without = setup.conditions.without;
+        let costs = Costs::compile(&setup.machine.costs, without);
         let mut rng = Pcg64Mcg::seed_from_u64(setup.seed);
         let online = tree.online.len();
         let scale = 1 + u64::from((online.min(8) as u32).ilog2());
         let queue = &setup.kernel.queue;
+        let eevdf = queue.kind == QueueKind::Eevdf;
         let tuning = Tuning {
             latency: queue.latency_ns * scale,
             min_granularity: queue.min_granularity_ns * scale,
             wakeup_granularity: queue.wakeup_granularity_ns * scale,
             nr_latency: queue.nr_latency,
-            eevdf: queue.kind == QueueKind::Eevdf,
+            eevdf,
+            own_slices: eevdf && queue.slices != SliceRules::Base,
+            shortest_slice: eevdf && queue.slices == SliceRules::Shortest,
+            delay_dequeue: eevdf && queue.delay_dequeue,
+            running_wins_ties: queue.running_wins_ties,
+            fork_preempts: !eevdf || queue.fork_preempts,
+            lazy_preempt: eevdf && queue.lazy_preempt && !setup.machine.config.preempt,
+            idle_sampled_at_exit: setup.kernel.balance.idle_sampled_at_exit,
             dsq: queue.kind == QueueKind::ClusterDsq,
             migration_cost: queue.migration_cost_ns,
             jiffy: 1_000_000_000 / u64::from(setup.machine.config.hz),
             preempt: setup.machine.config.preempt,
+            no_locks: without.has(Part::Locks),
+            open_pipes: without.has(Part::PipeMutex),
+            no_wake_list: without.has(Part::WakeList),
+            claims: without.has(Part::Collisions) && queue.kind != QueueKind::ClusterDsq,
+            no_balancing: without.has(Part::Balancing),
         };
+        rebuild::check(setup, tuning.dsq)?;
         let cpus: Vec<Cpu> = (0..nr_cpus).map(|_| new_cpu(&tuning, &mut rng)).collect();
         let topology = &setup.machine.topology;
         let distance = all_distances(topology, nr_cpus);
@@ -161,24 +208,29 @@ impl<'a, O: Observer> Sim<'a, O> {
             .map(|domain| DomainState {
                 balance_interval: domain.min_interval,
                 last_balance: FIRST_JIFFY - balance_phase(setup.seed, domain, &tuning),
+                newidle_calls: 512,
+                newidle_success: 256,
+                newidle_ratio: 512,
                 ..DomainState::default()
             })
             .collect();
         let jitter = jitter_table(costs.jitter);
+        let channels = setup.program.channels.iter().map(|&spec| Channel::new(spec, &costs)).collect();
         let mut sim = Sim {
-            setup,
+            setup: *setup,
             observer,
             costs,
             tuning,
             now: 0,
             acting: 0,
-            heap: EventHeap::new(3 * nr_cpus + 2),
+            heap: EventHeap::new(3 * nr_cpus + 3),
             cpus,
             tasks: Vec::new(),
             dsq: Queues::none(),
-            pipes: setup.program.channels.iter().map(|&spec| Pipe::new(spec)).collect(),
+            channels,
             wait_locks: vec![0; 2 * setup.program.channels.len()],
             gates: vec![Gate::default(); setup.program.gates as usize],
+            cache: CacheAware::default(),
             idle: tree.online.clone(),
             nohz: tree.online.clone(),
             nohz_next_balance: FIRST_JIFFY,
@@ -186,16 +238,19 @@ impl<'a, O: Observer> Sim<'a, O> {
             domains,
             llcs: vec![LlcState::default(); tree.nr_llcs],
             imbalanced: vec![false; tree.nr_capacities],
+            custom_slices: false,
             overloaded: false,
             distance,
             scratch: setup.plan.scratch(),
-            memory: MemorySystem::new(setup.machine, tree),
+            memory: MemorySystem::new(setup.machine, tree, without),
+            pace: Pace::new(setup.machine, tree, without),
             rng,
             jitter,
             timers: BinaryHeap::new(),
             program_tasks: setup.program.tasks.len(),
             alive: setup.program.tasks.len(),
             started: None,
+            rebuilt: None,
             stopped: None,
             counts: Counts::default(),
             events: 0,
@@ -203,13 +258,16 @@ impl<'a, O: Observer> Sim<'a, O> {
         };
         sim.counts.wakes.placed = vec![[0; Distance::COUNT]; setup.plan.nr_steps() + 1];
         sim.make_tasks();
+        if !rebuild::says_start(setup) {
+            sim.await_rebuild();
+        }
         Ok(sim)
     }
 
     /// Creates the program's tasks (not started but for the first) and the background tasks (asleep).
     fn make_tasks(&mut self) {
         for spec in &self.setup.program.tasks {
-            self.tasks.push(new_task(spec.script.0, PROGRAM));
+            self.tasks.push(new_task(spec.script.0, PROGRAM, &self.tuning));
         }
         for &(task, cpu) in self.setup.pins {
             self.tasks[task.index()].affinity = self.affinities.len() as u32;
@@ -218,7 +276,7 @@ impl<'a, O: Observer> Sim<'a, O> {
         let online: Vec<CpuId> = self.setup.tree.online.iter().collect();
         if self.costs.noise_interval > 0 {
             for index in 0..online.len().div_ceil(CPUS_PER_BACKGROUND_TASK) {
-                let mut task = new_task(NONE, BACKGROUND);
+                let mut task = new_task(NONE, BACKGROUND, &self.tuning);
                 task.stage = Stage::NoiseRun;
                 task.run = Run::Sleeping;
                 task.cpu = online[index * CPUS_PER_BACKGROUND_TASK].0;
@@ -232,12 +290,20 @@ impl<'a, O: Observer> Sim<'a, O> {
             self.dsq = Queues::new(self.setup.plan, self.setup.tree, self.tasks.len());
             self.refresh_scan_budgets();
         }
+        if self.tuning.eevdf && self.setup.kernel.balance.cache_aware {
+            let cache = CacheAware::new(self.setup.tree, self.tasks.len(), self.tuning.jiffy);
+            self.cache = cache.unwrap_or_default();
+        }
+        if self.cache.active {
+            self.cache.first_task(0);
+        }
         let affinity = self.tasks[0].affinity as usize;
         let starts = self.affinities[affinity].len() as u64;
         let nth = self.below(starts) as usize;
         let start = self.affinities[affinity].iter().nth(nth);
         if let Some(cpu) = start {
             let main = &mut self.tasks[0];
+            main.mm = 0;
             main.cpu = cpu.0;
             main.recent = cpu.0;
             main.run = Run::Waking;
@@ -284,8 +350,10 @@ impl<'a, O: Observer> Sim<'a, O> {
             self.interrupt(self.acting);
         } else if slot == 3 * nr_cpus {
             self.expire_timers();
-        } else {
+        } else if slot == self.sample_slot() {
             self.sample();
+        } else {
+            self.rebuild_domains();
         }
         // Whoever began something new moved its slot into the future; a slot that still shows this time is done.
         if self.heap.time(slot) == time {
@@ -303,6 +371,10 @@ impl<'a, O: Observer> Sim<'a, O> {
 
     fn sample_slot(&self) -> usize {
         3 * self.cpus.len() + 1
+    }
+
+    pub(crate) fn rebuild_slot(&self) -> usize {
+        3 * self.cpus.len() + 2
     }
 
     #[inline]
@@ -360,6 +432,7 @@ impl<'a, O: Observer> Sim<'a, O> {
         cpu.portions.push(Mechanism::SharedData, lines + back);
         cpu.portions.push(Mechanism::Refill, refill);
         self.heap.set(c, self.now + (ns + lines + back + refill).max(1));
+        self.pace_begins(c);
     }
 
     /// The lines of its own queue that a CPU pulls back after another has enqueued there.
@@ -389,6 +462,9 @@ impl<'a, O: Observer> Sim<'a, O> {
     // ---- work events -----------------------------------------------------------------------------------------------------
 
     fn work(&mut self, c: usize) {
+        if self.pace.on && self.falls_behind(c) {
+            return;
+        }
         match self.cpus[c].phase {
             Phase::Running => self.advance(c),
             Phase::Switching => self.finish_switch(c),
@@ -433,9 +509,11 @@ impl<'a, O: Observer> Sim<'a, O> {
             self.timers.push(Reverse((retry, p as u32)));
             return;
         }
-        self.tasks[p].run = Run::Waking;
-        let chosen = self.place(c, p, false, None).0;
-        self.activate_wakeup(p, chosen, c);
+        self.begins_waking(p);
+        if !self.requeue_woken(p, c) {
+            let chosen = self.place(c, p, false, None).0;
+            self.activate_wakeup(p, chosen, c);
+        }
         if self.cpus[c].phase == Phase::Idle {
             self.leave_idle(c, 0);
         } else {
@@ -454,13 +532,14 @@ impl<'a, O: Observer> Sim<'a, O> {
             self.refresh_scan_budgets();
         }
         let program = &self.tasks[..self.program_tasks];
-        if program.iter().all(|task| matches!(task.run, Run::New | Run::Sleeping | Run::Dead)) {
+        if program.iter().all(|task| matches!(task.run, Run::New | Run::Sleeping | Run::Delayed | Run::Dead)) {
             self.error = Some(SimError::Deadlock { waiting: self.alive, at_ms: self.now / 1_000_000 });
             return;
         }
         if self.started.is_none() || self.stopped.is_some() {
             return;
         }
+        self.sample_clusters();
         let nodes = &self.setup.tree.node_of;
         let nr_nodes = nodes.iter().max().map_or(1, |&node| node as usize + 1);
         let groups =
@@ -481,6 +560,19 @@ impl<'a, O: Observer> Sim<'a, O> {
         }
     }
 
+    /// Counts the clusters on which a task of the program runs.
+    fn sample_clusters(&mut self) {
+        let cluster = &self.setup.machine.topology.cluster;
+        let mut used = vec![false; cluster.sets().len()];
+        for (c, cpu) in self.cpus.iter().enumerate() {
+            if (cpu.curr as usize) < self.program_tasks {
+                used[cluster.index_of(CpuId::from(c)) as usize] = true;
+            }
+        }
+        self.counts.clusters_sum += used.iter().filter(|&&used| used).count() as u64;
+        self.counts.cluster_samples += 1;
+    }
+
     // ---- measuring -------------------------------------------------------------------------------------------------------
 
     fn charge_all(&mut self) {
@@ -495,6 +587,7 @@ impl<'a, O: Observer> Sim<'a, O> {
         let placed = vec![[0; Distance::COUNT]; self.counts.wakes.placed.len()];
         self.counts = Counts { wakes: WakeCounts { placed, ..WakeCounts::default() }, ..Counts::default() };
         self.started = Some(self.now);
+        self.await_rebuild();
     }
 
     pub(crate) fn stop_measuring(&mut self) {
@@ -526,7 +619,8 @@ impl<'a, O: Observer> Sim<'a, O> {
             let wanted = u64::from(cpus) * measured_ns;
             return Err(SimError::Conservation(format!("{accounted} ns of CPU time accounted, {wanted} ns passed")));
         }
-        let (sent, received) = self.pipes.iter().fold((0, 0), |sum, pipe| (sum.0 + pipe.sent, sum.1 + pipe.received));
+        let (sent, received) =
+            self.channels.iter().fold((0, 0), |sum, channel| (sum.0 + channel.sent, sum.1 + channel.received));
         if sent != received || sent != self.setup.program.messages() {
             return Err(SimError::Conservation(format!("{sent} messages sent, {received} received")));
         }
@@ -540,7 +634,10 @@ impl<'a, O: Observer> Sim<'a, O> {
             wakes: counts.wakes,
             migrations: counts.migrations,
             switches: counts.switches,
+            rebuilt_ns: self.rebuilt.map(|at| at.saturating_sub(start)),
             purity: (counts.purity_samples > 0).then(|| counts.purity_sum / counts.purity_samples as f64),
+            clusters_used: (counts.cluster_samples > 0)
+                .then(|| counts.clusters_sum as f64 / counts.cluster_samples as f64),
             finished_ns: self.tasks[..self.program_tasks]
                 .iter()
                 .map(|task| task.finished.saturating_sub(start))
@@ -565,9 +662,12 @@ fn new_cpu(tuning: &Tuning, rng: &mut Pcg64Mcg) -> Cpu {
         curr: NONE,
         leaving: NONE,
         need_resched: false,
+        lazily: false,
         ipi: 0,
         push_to: NONE,
         push_task: NONE,
+        push_preferring: false,
+        claims: 0,
         active_balance: false,
         mechanism: Mechanism::Idle,
         portions: Portions::default(),
@@ -575,6 +675,7 @@ fn new_cpu(tuning: &Tuning, rng: &mut Pcg64Mcg) -> Cpu {
         totals: [0; Mechanism::COUNT],
         queue: Vec::with_capacity(16),
         nr_running: 0,
+        nr_delayed: 0,
         load: 0,
         min_vruntime: 0,
         moment: 0,
@@ -583,6 +684,7 @@ fn new_cpu(tuning: &Tuning, rng: &mut Pcg64Mcg) -> Cpu {
         pelt: Pelt::starting_at(0),
         util_est: 0,
         lock_free_at: 0,
+        mm: 0,
         dirtied_by: NONE,
         wake_list: Vec::new(),
         idle_stamp: 1,
@@ -592,7 +694,9 @@ fn new_cpu(tuning: &Tuning, rng: &mut Pcg64Mcg) -> Cpu {
         max_idle_balance_cost: tuning.migration_cost,
         next_balance: FIRST_JIFFY,
         tick_stopped: true,
+        counted_idle: true,
         tick_offset: rng.next_u64() % tuning.jiffy,
+        load_history: LoadHistory::default(),
         idle_flips: Flips::default(),
         next_scan: NONE,
         stamp: 0,
@@ -600,7 +704,7 @@ fn new_cpu(tuning: &Tuning, rng: &mut Pcg64Mcg) -> Cpu {
     }
 }
 
-fn new_task(script: u32, affinity: u32) -> Task {
+fn new_task(script: u32, affinity: u32, tuning: &Tuning) -> Task {
     Task {
         run: Run::New,
         cpu: 0,
@@ -612,6 +716,7 @@ fn new_task(script: u32, affinity: u32) -> Task {
         stage: Stage::Next,
         then: Stage::Next,
         chosen_idle: false,
+        claimed: NONE,
         wait_lock: NONE,
         sync: false,
         wakes: [None; 4],
@@ -622,15 +727,22 @@ fn new_task(script: u32, affinity: u32) -> Task {
         edge: false,
         woken: false,
         joiner: NONE,
+        parent: NONE,
+        exited_children: 0,
+        mm: NONE,
         memory_left: 0.0,
         memory_cost: 0.0,
         cache_cpu: NONE,
+        home: NONE,
         profile: 0,
         weight: NICE_0,
         vruntime: 0,
         deadline: 0,
         lag: 0,
-        protected: false,
+        slice: tuning.min_granularity,
+        protected_until: 0,
+        keeps_deadline: false,
+        being_woken: false,
         exec_start: 0,
         sum_exec: 0,
         picked_at: 0,

@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 
-use huddle_program::{ChannelSpec, PIPE_SLOTS};
+use huddle_program::{ChannelSpec, PIPE_SLOTS, SOCKET_BASE, SOCKET_LIMIT, SOCKET_LOW};
 
+use crate::costs::Costs;
 use crate::pelt::Pelt;
 use crate::report::Mechanism;
 
@@ -92,12 +93,18 @@ pub struct Cpu {
     pub leaving: u32,
     /// The scheduler must be called.
     pub need_resched: bool,
+    /// That is asked for at the next return to user mode only (`TIF_NEED_RESCHED_LAZY`).
+    pub lazily: bool,
     /// Pending interrupts.
     pub ipi: u8,
     /// Where the stopper is to push a task; [`NONE`] when it has nothing to do.
     pub push_to: u32,
     /// Which task it pushes; [`NONE`] for the oldest that may move.
     pub push_task: u32,
+    /// Only a task that prefers the LLC there (7.2).
+    pub push_preferring: bool,
+    /// Wakees on their way here (only without collisions).
+    pub claims: u32,
     /// An active balance is under way (`rq->active_balance`).
     pub active_balance: bool,
 
@@ -113,8 +120,10 @@ pub struct Cpu {
     /// Queued tasks (not the running one) as (key, task), greatest first: the leftmost of the tree is last. The key is the virtual
     /// runtime (CFS) or the virtual deadline (EEVDF).
     pub queue: Vec<(u64, u32)>,
-    /// Queued and running tasks.
+    /// Queued and running tasks, those whose dequeue is delayed included.
     pub nr_running: u32,
+    /// Of those, tasks that sleep and are still queued (`h_nr_delayed`, EEVDF of 6.12 on).
+    pub nr_delayed: u32,
     /// Sum of their weights.
     pub load: u64,
     /// `min_vruntime` (CFS; 0 under EEVDF).
@@ -131,6 +140,8 @@ pub struct Cpu {
     pub util_est: u64,
     /// The queue lock is held until then.
     pub lock_free_at: u64,
+    /// The address space that it has loaded; before the start every CPU has the first task's.
+    pub mm: u32,
     /// The CPU that last wrote the queue remotely, [`NONE`] if its owner did.
     pub dirtied_by: u32,
     /// Tasks to enqueue at the next interrupt.
@@ -148,10 +159,14 @@ pub struct Cpu {
     pub max_idle_balance_cost: u64,
     /// When the next periodic balance is due.
     pub next_balance: u64,
-    /// The tick is stopped and the CPU counted idle by its LLC.
+    /// The tick is stopped.
     pub tick_stopped: bool,
+    /// Its LLC counts it idle (`sd->nohz_idle`).
+    pub counted_idle: bool,
     /// Phase of its tick.
     pub tick_offset: u64,
+    /// Load of the last ticks (before 5.3).
+    pub load_history: LoadHistory,
     /// `wakee_flips` of the idle task and its last wakee.
     pub idle_flips: Flips,
     /// Rotating start of scans for this target (2018 variants).
@@ -160,6 +175,15 @@ pub struct Cpu {
     pub stamp: u64,
     /// Since when its memory-bound task has run at the present speed.
     pub memory_since: u64,
+}
+
+/// A CPU's load averaged over 1, 2 and 4 ticks (`rq->cpu_load`; of its five, balancing looks at these).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LoadHistory {
+    /// The averages.
+    pub loads: [u64; 3],
+    /// The tick of the last update.
+    pub tick: u64,
 }
 
 /// `wakee_flips` bookkeeping of a waker.
@@ -190,6 +214,8 @@ pub enum Run {
     Running,
     /// Asleep.
     Sleeping,
+    /// Asleep, but still on its CPU's queue until it is eligible (`sched_delayed`, EEVDF of 6.12 on).
+    Delayed,
     /// Being woken: chosen by a waker, not yet queued.
     Waking,
     /// Exited.
@@ -203,6 +229,13 @@ pub enum Wake {
     Reader(u32),
     /// The first exclusive waiter of a channel's writers.
     Writer(u32),
+    /// All who sleep on a channel, so many of them, the latest first (before 5.5).
+    Everybody(u32, u32),
+    /// All who sleep on a socket, its writers or its readers, the latest first; so many are left, and who comes meanwhile is not
+    /// meant.
+    Socket(u32, bool, u32),
+    /// The first task that waits for a semaphore; no synchronous hint.
+    Posted(u32),
     /// The first sleeper of a channel's mutex, if it still sleeps there; no synchronous hint.
     MutexSleeper(u32, u32),
     /// A task that waits for an exit; no synchronous hint.
@@ -234,12 +267,26 @@ pub enum Stage {
     PipeWait,
     /// Woken from that.
     PipeWoken,
+    /// On the way to a socket's queue.
+    SocketEnter,
+    /// Holding the queue's spinlock.
+    SocketHold,
+    /// Found the socket full or empty, or was woken from that.
+    SocketWait,
+    /// At a semaphore, in user mode.
+    Semaphore,
+    /// In the kernel to wake who waits for a semaphore.
+    SemaphorePost,
+    /// In the kernel to wait for a semaphore, or woken from that.
+    SemaphoreWait,
     /// Chooses a CPU for the wakee.
     WakeSelect(u32),
     /// Puts the wakee on that CPU's queue.
     WakeEnqueue(u32, u32),
     /// Puts the wakee on that CPU's wake list.
     WakeIpi(u32, u32),
+    /// Makes a wakee runnable that has not left its queue.
+    WakeRequeue(u32),
     /// Polling a gate.
     GateWait(u32),
     /// Opening a gate.
@@ -250,6 +297,8 @@ pub enum Stage {
     Exec,
     /// Waiting for a task's exit.
     Join(u32),
+    /// Waiting for the exit of any task that it has created.
+    Reap,
     /// Exiting.
     Exit,
     /// Goes on with its wake-ups: it was preempted between two.
@@ -286,6 +335,8 @@ pub struct Task {
     pub then: Stage,
     /// The CPU chosen for its present wake-up was idle when it was chosen.
     pub chosen_idle: bool,
+    /// The idle CPU that is claimed for its present wake-up; [`NONE`] for none.
+    pub claimed: u32,
     /// The wait-queue lock that it holds while it wakes; [`NONE`] for none.
     pub wait_lock: u32,
     /// The present wake-up carries the synchronous hint.
@@ -306,12 +357,20 @@ pub struct Task {
     pub woken: bool,
     /// Who waits for its exit.
     pub joiner: u32,
+    /// Who created it.
+    pub parent: u32,
+    /// Tasks that it has created and not reaped, which have exited.
+    pub exited_children: u32,
+    /// Its address space: the task that began it; [`NONE`] for a background task, which uses whatever is there.
+    pub mm: u32,
     /// Thousands of instructions left of its memory phase.
     pub memory_left: f64,
     /// What a thousand of them costs at present, ns.
     pub memory_cost: f64,
     /// The CPU whose cache its memory-bound code filled last.
     pub cache_cpu: u32,
+    /// The node of its memory: where it first ran memory-bound code; [`NONE`] before.
+    pub home: u32,
     /// The memory phase's profile.
     pub profile: u32,
 
@@ -323,8 +382,14 @@ pub struct Task {
     pub deadline: u64,
     /// Virtual time that its queue owed it when it left (EEVDF; `vlag`).
     pub lag: i64,
-    /// Runs undisturbed while it is eligible: it was picked and its slice not renewed since (EEVDF; RUN_TO_PARITY).
-    pub protected: bool,
+    /// Its slice, ns of its own time (EEVDF).
+    pub slice: u64,
+    /// Runs undisturbed while it is eligible and its virtual runtime has not come so far (EEVDF; RUN_TO_PARITY, `vprot`).
+    pub protected_until: u64,
+    /// Its deadline is relative to its virtual runtime, to be kept when it is queued (EEVDF; `rel_deadline`).
+    pub keeps_deadline: bool,
+    /// A waker is at work on it while its dequeue is delayed.
+    pub being_woken: bool,
     /// Ran up to here.
     pub exec_start: u64,
     /// Ran in all.
@@ -358,12 +423,37 @@ pub struct Mutex {
     pub handoff: bool,
 }
 
-/// A pipe.
+/// What a channel is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A pipe.
+    Pipe,
+    /// One direction of a Unix stream socketpair.
+    Socket,
+    /// A semaphore on a futex.
+    Semaphore,
+}
+
+/// A channel.
 #[derive(Clone, Debug)]
-pub struct Pipe {
-    /// Its mutex.
+pub struct Channel {
+    /// What it is.
+    pub kind: Kind,
+    /// Copying a message costs so much more than one of 100 bytes, ns.
+    pub copy: u32,
+    /// Lines of a message beyond those of 100 bytes, as [`crate::costs::Costs::payload`] gives them.
+    pub payload: u32,
+    /// The mutex of a pipe.
     pub mutex: Mutex,
-    /// Messages in each slot.
+    /// When the spinlock of a socket's queue is free again.
+    pub lock_free_at: u64,
+    /// What a message charges a socket with, bytes.
+    pub charge: u32,
+    /// What a socket is charged with, bytes.
+    pub charged: u32,
+    /// The CPU that wrote each message in a socket, in order.
+    pub sources: VecDeque<u32>,
+    /// Messages in each slot of a pipe.
     pub slots: [u16; PIPE_SLOTS as usize],
     /// First used slot.
     pub tail: u32,
@@ -371,7 +461,7 @@ pub struct Pipe {
     pub used: u32,
     /// Messages that fit a slot.
     pub per_slot: u16,
-    /// Messages in the pipe.
+    /// Messages in the channel.
     pub len: u32,
     /// The CPU that used it last.
     pub last_cpu: u32,
@@ -385,10 +475,22 @@ pub struct Pipe {
     pub received: u64,
 }
 
-impl Pipe {
-    /// An empty pipe.
-    pub fn new(spec: ChannelSpec) -> Pipe {
-        Pipe {
+impl Channel {
+    /// An empty channel.
+    pub fn new(spec: ChannelSpec, costs: &Costs) -> Channel {
+        let (kind, bytes) = match spec {
+            ChannelSpec::Pipe { message_bytes } => (Kind::Pipe, message_bytes),
+            ChannelSpec::Socket { message_bytes } => (Kind::Socket, message_bytes),
+            ChannelSpec::Semaphore => (Kind::Semaphore, 0),
+        };
+        Channel {
+            kind,
+            copy: costs.copy(bytes) as u32,
+            payload: costs.payload(bytes) as u32,
+            lock_free_at: 0,
+            charge: spec.charge(),
+            charged: SOCKET_BASE,
+            sources: VecDeque::new(),
             mutex: Mutex { owner: NONE, spinners: VecDeque::new(), sleepers: VecDeque::new(), handoff: false },
             slots: [0; PIPE_SLOTS as usize],
             tail: 0,
@@ -403,7 +505,32 @@ impl Pipe {
         }
     }
 
-    /// All slots are taken (`pipe_full`); the last may still have room for a merge.
+    /// A socket takes a message (`sock_alloc_send_pskb`, `net/core/sock.c`); several writers may find so before one has charged it.
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        self.charged < SOCKET_LIMIT
+    }
+
+    /// A message is put on a socket by a CPU.
+    #[inline]
+    pub fn put_on_socket(&mut self, c: u32) {
+        self.sources.push_back(c);
+        self.len += 1;
+        self.sent += 1;
+    }
+
+    /// A message is taken off a socket and its charge lifted. True when that lets sleeping writers wake (`sock_wfree`: the last byte
+    /// of the charge is lifted after the test).
+    #[inline]
+    pub fn take_from_socket(&mut self) -> bool {
+        self.sources.pop_front();
+        self.len -= 1;
+        self.received += 1;
+        self.charged -= self.charge;
+        self.charged < SOCKET_LOW
+    }
+
+    /// All slots of a pipe are taken (`pipe_full`); the last may still have room for a merge.
     #[inline]
     pub fn ring_full(&self) -> bool {
         self.used == PIPE_SLOTS
@@ -421,7 +548,7 @@ impl Pipe {
         !self.ring_full() || (!waited && self.slots[self.last_slot()] < self.per_slot)
     }
 
-    /// Appends a message; [`Pipe::can_write`] must hold.
+    /// Appends a message; [`Channel::can_write`] must hold.
     #[inline]
     pub fn push(&mut self, waited: bool) {
         if waited || self.used == 0 || self.slots[self.last_slot()] == self.per_slot {
@@ -475,6 +602,14 @@ pub struct DomainState {
     pub decayed: u64,
     /// Mean cost of an idle search, ns.
     pub avg_scan_cost: u64,
+    /// New-idle attempts, made or left out, and those that pulled, weighted by how seldom they are made; halved now and then.
+    pub newidle_calls: u32,
+    /// The latter.
+    pub newidle_success: u32,
+    /// How many of 1024 new-idle attempts are made.
+    pub newidle_ratio: u32,
+    /// When that was last set.
+    pub newidle_rated: u64,
 }
 
 /// What changes in an LLC.
@@ -486,15 +621,27 @@ pub struct LlcState {
     pub has_idle_cores: bool,
     /// The budget of SIS_UTIL.
     pub nr_idle_scan: u32,
+    /// Utilisation when a periodic pass last looked (7.2).
+    pub util: u64,
+    /// Capacity; 0 when none has looked yet (7.2).
+    pub capacity: u64,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn pipe_of_100_bytes() -> Channel {
+        let machine = huddle_machine::Machine::load("kunpeng920").unwrap();
+        Channel::new(
+            ChannelSpec::Pipe { message_bytes: 100 },
+            &Costs::compile(&machine.costs, crate::without::Without::default()),
+        )
+    }
+
     #[test]
     fn a_pipe_of_100_byte_messages_takes_640_and_frees_a_slot_every_40_reads() {
-        let mut pipe = Pipe::new(ChannelSpec::Pipe { message_bytes: 100 });
+        let mut pipe = pipe_of_100_bytes();
         let mut written = 0;
         while pipe.can_write(false) {
             pipe.push(false);
@@ -508,7 +655,7 @@ mod tests {
 
     #[test]
     fn a_full_ring_whose_last_slot_has_room_takes_messages_of_writers_that_have_not_waited() {
-        let mut pipe = Pipe::new(ChannelSpec::Pipe { message_bytes: 100 });
+        let mut pipe = pipe_of_100_bytes();
         (0..601).for_each(|_| pipe.push(false));
         assert!(pipe.ring_full() && pipe.can_write(false) && !pipe.can_write(true));
     }

@@ -16,7 +16,7 @@ use crate::state::{Cpu, DomainState, Flips, LlcState, NONE, Phase, Run, Stage, T
 /// Wake-ups of one queue after which its lock is let go for a moment (`WAITQUEUE_WALK_BREAK_CNT`).
 const BREAK_EVERY: usize = 64;
 
-/// Index of a pipe's wait-queue lock: of its readers, or of its writers.
+/// Index of a channel's wait-queue lock: of its readers, or of its writers.
 pub(crate) fn wait_lock(channel: u32, writers: bool) -> u32 {
     2 * channel + u32::from(writers)
 }
@@ -28,17 +28,16 @@ impl<O: Observer> Sim<'_, O> {
     /// Begins the task's next wake-up, or goes on with what comes after. True when a segment has begun or the task has
     /// left the CPU.
     pub(crate) fn next_wake(&mut self, c: usize, t: usize) -> bool {
-        if self.tuning.preempt && self.cpus[c].need_resched && self.may_pause(t) {
+        if self.kernel_gives_way(c) && self.may_pause(t) {
             self.tasks[t].stage = Stage::WakeNext;
             self.schedule(c, 0);
             return true;
         }
         self.tasks[t].wait_lock = NONE;
         while let Some((p, sync)) = self.next_wakee(t) {
-            if self.tasks[p].run != Run::Sleeping {
+            if !self.begins_waking(p) {
                 continue;
             }
-            self.tasks[p].run = Run::Waking;
             self.tasks[t].sync = sync;
             self.tasks[t].stage = Stage::WakeSelect(p as u32);
             let lines = self.costs.task_lines[self.dist(c, self.tasks[p].cpu as usize)];
@@ -53,16 +52,31 @@ impl<O: Observer> Sim<'_, O> {
         false
     }
 
+    /// Marks a sleeping task as being woken; false if it does not sleep, or is being woken already.
+    pub(crate) fn begins_waking(&mut self, p: usize) -> bool {
+        let task = &mut self.tasks[p];
+        match task.run {
+            Run::Sleeping => task.run = Run::Waking,
+            Run::Delayed => return !std::mem::replace(&mut task.being_woken, true),
+            _ => return false,
+        }
+        true
+    }
+
     /// Between two wake-ups of one queue interrupts stay off; after every 64 the lock is let go for a moment.
     fn may_pause(&self, t: usize) -> bool {
         self.tasks[t].wakes.iter().flatten().all(|wake| match *wake {
             Wake::Gate(gate) => self.gates[gate as usize].waiters.len().is_multiple_of(BREAK_EVERY),
+            Wake::Socket(_, _, left) => (left as usize).is_multiple_of(BREAK_EVERY),
             _ => true,
         })
     }
 
     /// A wait queue's lock is held over the whole wake-up, placement included: until the end of the present segment at least.
     fn hold_wait_lock(&mut self, c: usize, t: usize) {
+        if self.tuning.no_locks {
+            return;
+        }
         let end = self.heap.time(c);
         if let Some(free_at) = self.wait_locks.get_mut(self.tasks[t].wait_lock as usize) {
             *free_at = end;
@@ -76,12 +90,26 @@ impl<O: Observer> Sim<'_, O> {
             let (wakee, sync, done) = match self.tasks[t].wakes[slot]? {
                 Wake::Reader(channel) => {
                     self.tasks[t].wait_lock = wait_lock(channel, false);
-                    (self.pipes[channel as usize].readers.pop_front(), true, true)
+                    (self.channels[channel as usize].readers.pop_front(), true, true)
                 }
                 Wake::Writer(channel) => {
                     self.tasks[t].wait_lock = wait_lock(channel, true);
-                    (self.pipes[channel as usize].writers.pop_front(), true, true)
+                    (self.channels[channel as usize].writers.pop_front(), true, true)
                 }
+                Wake::Everybody(channel, left) => {
+                    self.tasks[t].wait_lock = wait_lock(channel, false);
+                    self.tasks[t].wakes[slot] = Some(Wake::Everybody(channel, left - 1));
+                    (self.channels[channel as usize].readers.pop_back(), true, left <= 1)
+                }
+                Wake::Socket(channel, writers, left) => {
+                    self.tasks[t].wait_lock = wait_lock(channel, writers);
+                    let socket = &mut self.channels[channel as usize];
+                    let waiters = if writers { &mut socket.writers } else { &mut socket.readers };
+                    let left = (left as usize).min(waiters.len()).saturating_sub(1);
+                    self.tasks[t].wakes[slot] = Some(Wake::Socket(channel, writers, left as u32));
+                    (waiters.remove(left), true, left == 0)
+                }
+                Wake::Posted(channel) => (self.channels[channel as usize].readers.pop_front(), false, true),
                 Wake::MutexSleeper(task, channel) => {
                     // Somebody else may have woken it since: it may sleep elsewhere by now.
                     let sleeper = &self.tasks[task as usize];
@@ -109,10 +137,15 @@ impl<O: Observer> Sim<'_, O> {
 
     /// Whether the wake-up of a task still leaving `cpu` is put on that CPU's list without placement.
     fn queues_on_leaving_cpu(&self, this: usize, cpu: usize) -> bool {
-        if !self.same_llc(this, cpu) {
+        if self.tuning.no_wake_list {
+            return false;
+        }
+        let rule = self.setup.kernel.wake_queue;
+        if rule != WakeQueue::OtherLlc && !self.same_llc(this, cpu) {
             return true;
         }
-        match self.setup.kernel.wake_queue {
+        match rule {
+            WakeQueue::OtherLlc => false,
             WakeQueue::OtherLlcOrOnCpuBehindOne => self.cpus[cpu].nr_running <= 1,
             WakeQueue::OtherLlcOrOnCpuEmpty => self.cpus[cpu].nr_running == 0,
             WakeQueue::OtherLlcOrEmpty => this != cpu && self.has_no_task(cpu),
@@ -121,8 +154,13 @@ impl<O: Observer> Sim<'_, O> {
 
     /// Whether a placed wake-up goes to the chosen CPU's list.
     fn queues_on_chosen_cpu(&self, this: usize, cpu: usize) -> bool {
+        if self.tuning.no_wake_list {
+            return false;
+        }
         match self.setup.kernel.wake_queue {
-            WakeQueue::OtherLlcOrOnCpuBehindOne | WakeQueue::OtherLlcOrOnCpuEmpty => !self.same_llc(this, cpu),
+            WakeQueue::OtherLlc | WakeQueue::OtherLlcOrOnCpuBehindOne | WakeQueue::OtherLlcOrOnCpuEmpty => {
+                !self.same_llc(this, cpu)
+            }
             WakeQueue::OtherLlcOrEmpty => !self.same_llc(this, cpu) || (this != cpu && self.has_no_task(cpu)),
         }
     }
@@ -135,8 +173,11 @@ impl<O: Observer> Sim<'_, O> {
     /// The waker has done its fixed part: wait for the wakee to leave its CPU, or choose one for it.
     pub(crate) fn wake_select(&mut self, c: usize, t: usize, p: usize) {
         let old = self.tasks[p].cpu as usize;
+        if self.tasks[p].run == Run::Delayed && !self.tasks[p].on_cpu {
+            return self.requeue_remotely(c, t, p);
+        }
         if self.tasks[p].on_cpu {
-            if self.queues_on_leaving_cpu(c, old) {
+            if self.tasks[p].run != Run::Delayed && self.queues_on_leaving_cpu(c, old) {
                 self.counts.wakes.unplaced += 1;
                 self.tasks[t].stage = Stage::WakeIpi(p as u32, old as u32);
                 let lines = self.costs.line[self.dist(c, old)];
@@ -166,12 +207,42 @@ impl<O: Observer> Sim<'_, O> {
                 let (line, longer) = self.pay_queue_of_wakee(c, p, cpu, begin + wait + lines);
                 (lines, wait) = (lines + line, wait + longer);
             }
-            self.cpus[cpu].lock_free_at = begin + wait + lines + self.costs.enqueue;
+            if !self.tuning.no_locks {
+                self.cpus[cpu].lock_free_at = begin + wait + lines + self.costs.enqueue;
+            }
             self.segment(c, ns, Mechanism::WakeUp, lines);
             self.prolong(c, Mechanism::LockSpin, wait);
         }
         self.prolong(c, Mechanism::Search, scan);
         self.hold_wait_lock(c, t);
+    }
+
+    /// `ttwu_runnable`: the wakee never left its queue. It becomes runnable there, by the waker's hand under the queue's lock,
+    /// without placement.
+    fn requeue_remotely(&mut self, c: usize, t: usize, p: usize) {
+        let cpu = self.tasks[p].cpu as usize;
+        let lines = if cpu == c { 0 } else { self.costs.queue_lines[self.dist(c, cpu)] };
+        let wait = self.cpus[cpu].lock_free_at.saturating_sub(self.now);
+        self.cpus[cpu].lock_free_at = self.now + wait + lines + self.costs.enqueue;
+        self.tasks[t].stage = Stage::WakeRequeue(p as u32);
+        self.segment(c, self.costs.enqueue, Mechanism::WakeUp, lines);
+        self.prolong(c, Mechanism::LockSpin, wait);
+        self.hold_wait_lock(c, t);
+    }
+
+    /// The waker has the lock of the wakee's queue. False if the wakee has left it in the meantime and must be placed.
+    pub(crate) fn requeue_woken(&mut self, p: usize, from: usize) -> bool {
+        if self.tasks[p].run != Run::Delayed {
+            return false;
+        }
+        let cpu = self.tasks[p].cpu as usize;
+        self.counts.wakes.requeued += 1;
+        self.requeue_delayed(cpu, p);
+        if from != cpu {
+            self.cpus[cpu].dirtied_by = from as u32;
+        }
+        self.wakeup_preempt(cpu, p, from);
+        true
     }
 
     /// Lengthens the segment that has just begun.
@@ -229,6 +300,9 @@ impl<O: Observer> Sim<'_, O> {
                     true => self.note_placed(c, p, claimed, &placement),
                     false => self.idle.contains(placement.cpu),
                 };
+                if self.tuning.claims && self.tasks[p].chosen_idle {
+                    self.claim_for(p, cpu);
+                }
                 (cpu, self.costs.scan_time(&placement.examined))
             }
             Err(undecidable) => {
@@ -236,6 +310,22 @@ impl<O: Observer> Sim<'_, O> {
                 self.error = Some(SimError::NotSimulated { kernel, what: undecidable.0 });
                 (prev, 0)
             }
+        }
+    }
+
+    /// Without collisions the CPU chosen for `p` is idle for nobody else until `p` has arrived.
+    fn claim_for(&mut self, p: usize, cpu: usize) {
+        self.tasks[p].claimed = cpu as u32;
+        self.cpus[cpu].claims += 1;
+        self.refresh_idle(cpu);
+    }
+
+    /// The wakee has arrived: what was claimed for it is free again, and busy.
+    fn end_claim(&mut self, p: usize) {
+        let cpu = std::mem::replace(&mut self.tasks[p].claimed, NONE);
+        if cpu != NONE {
+            self.cpus[cpu as usize].claims -= 1;
+            self.refresh_idle(cpu as usize);
         }
     }
 
@@ -255,6 +345,7 @@ impl<O: Observer> Sim<'_, O> {
             waker,
             this: c,
             wakee: p,
+            by_load: self.setup.kernel.balance.by_load,
             queues: self.tuning.dsq.then_some(&mut self.dsq),
             keeps_sync,
             claimed: None,
@@ -286,10 +377,15 @@ impl<O: Observer> Sim<'_, O> {
             return self.enqueue_woken(p, cpu, from);
         }
         self.tasks[p].chosen_idle = false;
+        if self.tuning.claims {
+            self.end_claim(p);
+        }
         if self.tasks[p].cpu as usize != cpu {
             self.move_asleep(p, cpu, Cause::WakeUp);
         }
-        self.sample_idle(cpu);
+        if !self.tuning.idle_sampled_at_exit {
+            self.sample_idle(cpu);
+        }
         self.activate(p, cpu, true);
         if from != cpu {
             self.cpus[cpu].dirtied_by = from as u32;
@@ -306,12 +402,14 @@ impl<O: Observer> Sim<'_, O> {
             return;
         }
         self.cpus[cpu].need_resched = true;
-        if from != cpu {
+        self.cpus[cpu].lazily = self.tuning.lazy_preempt;
+        if from != cpu && !self.tuning.lazy_preempt {
             self.send_ipi(from, cpu, ipi::RESCHED);
         }
     }
 
-    /// A wake-up's idle sample (`ttwu_do_wakeup`, up to 6.12).
+    /// Takes the time idled into the mean: at a wake-up (`ttwu_do_wakeup`, up to 6.12), or when the idle task gives way
+    /// (`put_prev_task_idle`, 7.2).
     pub(crate) fn sample_idle(&mut self, c: usize) {
         let (now, jiffy) = (self.now, self.tuning.jiffy);
         let cpu = &mut self.cpus[c];
@@ -342,6 +440,8 @@ pub(crate) struct EngineView<'s> {
     waker: Option<usize>,
     this: usize,
     wakee: usize,
+    /// A CPU's load is that of its runnable tasks (before 5.5).
+    by_load: bool,
     /// The scheduler's own queues, where claims are known.
     queues: Option<&'s mut Queues>,
     keeps_sync: bool,
@@ -411,8 +511,13 @@ impl View for EngineView<'_> {
         Some(self.cpus[cpu.index()].nr_running)
     }
 
+    fn nr_delayed(&self, cpu: CpuId) -> Option<u32> {
+        Some(self.cpus[cpu.index()].nr_delayed)
+    }
+
     fn cpu_load(&self, cpu: CpuId) -> Option<u64> {
-        Some(self.cpus[cpu.index()].pelt.load_avg)
+        let cpu = &self.cpus[cpu.index()];
+        Some(if self.by_load { cpu.runnable_load(&*self.tasks) } else { cpu.pelt.load_avg })
     }
 
     fn capacity(&self, cpu: CpuId) -> Option<u64> {

@@ -63,6 +63,15 @@ fn wrong_use_is_one_line_and_status_2() {
         (vec!["rfc2-one-node", "--machine", "jacobsville"], "--machine cannot change"),
         (vec!["rfc2-one-node", "--policies", "linux-5.9,nonsense"], "unknown policy `nonsense`"),
         (vec!["--list", "rfc2-one-node"], "--list"),
+        (vec!["rfc2-one-node", "--without", "clocks"], "--without `clocks`: there is no mechanism `clocks`; there are"),
+        (vec!["rfc2-one-node", "--without", "tick,"], "there is no mechanism ``"),
+        (vec!["rfc2-one-node", "--cluster", "maybe"], "--cluster maybe: must be on or off"),
+        (vec!["rfc2-one-node", "--switch-cluster", "-1"], "--switch-cluster `-1`: must be from 0 to 3600"),
+        (vec!["rfc2-one-node", "--switch-cluster", "soon"], "--switch-cluster `soon`"),
+        (
+            own("--policies", "linux-5.9,linux-5.10", &["--cluster", "off"]),
+            "none of the kernels 5.9, 5.10 has a cluster",
+        ),
         (vec!["--machine", "kunpeng920"], "give all of --machine, --workload, --load and --policies"),
         (own("--machine", "pdp11", &[]), "pdp11"),
         (own("--workload", "hackbench/carrier-pigeon", &[]), "unknown workload"),
@@ -93,10 +102,59 @@ fn wrong_use_is_one_line_and_status_2() {
         (own("", "", &["--nodes", "0", "--cpus", "0-3"]), "not both"),
         (own("", "", &["--cpus", "0-9999"]), "is not online"),
         (own("", "", &["--cpus", "3-1"]), "runs backwards"),
+        (
+            own("--workload", "hackbench/threads-socket,size=4097", &[]),
+            "`size=4097` must be a whole number from 1 to 4096",
+        ),
+        (own("--workload", "hogs/forked,ms=5", &[]), "`ms=5` must be a whole number from 20 to"),
+        (own("--workload", "pingpong/pairs,via=fifo", &[]), "`via=fifo` must be one of pipe, socket, futex"),
+        (
+            own("", "", &["--override", "steps=5.9"]),
+            "--override `steps=5.9`: there is no part `steps`; write kernel=RECORD",
+        ),
+        (own("", "", &["--override", ""]), "--override ``: there is no part ``"),
+        (own("", "", &["--override", "queue=2.6"]), "--override `queue=2.6`: unknown kernel `2.6`: known are 5.9,"),
     ] {
         let (status, line) = refused(&arguments);
         assert_eq!(status, 2, "{arguments:?}: {line}");
         assert!(line.contains(said), "{arguments:?}: {line}");
+    }
+}
+
+#[test]
+fn an_override_puts_all_policies_on_equal_ground_and_is_told_in_head_and_json() {
+    let text = |more: &[&str]| {
+        let output = huddle(&own("--load", "1", &["--runs", "1"])).args(more).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let parts = ["--override", "queue=5.10,kernel=6.1"];
+    let table = text(&parts);
+    assert!(table.contains("  override   kernel=6.1,queue=5.10 for all policies, in place of their own"), "{table}");
+    for policy in ["linux-5.9", "rfc2-cluster"] {
+        assert!(table.contains(&format!("{policy} on kernel 6.1 with queue=5.10\n")), "{table}");
+    }
+    let json = |more: &[&str]| -> serde_json::Value { serde_json::from_str(&text(more)).unwrap() };
+    let over = json(&[&parts[..], &["--json", "-"]].concat());
+    assert_eq!(over["override"], serde_json::json!({ "kernel": "6.1", "queue": "5.10" }));
+    assert_eq!(json(&["--json", "-"])["override"], serde_json::Value::Null);
+}
+
+#[test]
+fn every_mode_of_hackbench_and_the_pairs_and_hogs_make_a_table() {
+    for (workload, metric) in [
+        ("hackbench/threads-socket,fds=3,size=1000", "seconds for 100000 loops"),
+        ("hackbench/processes-pipe,fds=3", "seconds for 100000 loops"),
+        ("hackbench/processes-socket,fds=3", "seconds for 100000 loops"),
+        ("pingpong/pairs,via=futex,run_ns=2000", "round trips/s"),
+        ("hogs/forked", "clusters used"),
+    ] {
+        let arguments = own("--workload", workload, &["--runs", "1", "--seconds", "0.02"]);
+        let output = huddle(&arguments).args(["--cpus", "0-23"]).output().unwrap();
+        assert!(output.status.success(), "{workload}: {}", String::from_utf8_lossy(&output.stderr));
+        let table = String::from_utf8(output.stdout).unwrap();
+        let name = workload.split(',').next().unwrap();
+        assert!(table.contains(&format!("  workload   {name}; {metric}")), "{table}");
     }
 }
 
@@ -271,4 +329,49 @@ fn files(folder: &Path) -> Vec<String> {
         fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
+}
+
+/// Text and JSON of a comparison of one's own.
+fn compared(more: &[&str]) -> (String, serde_json::Value) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("result.json");
+    let mut arguments = own("--load", "1", &["--runs", "2"]);
+    arguments.extend(more);
+    arguments.extend(["--json", file.to_str().unwrap()]);
+    let output = huddle(&arguments).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    (String::from_utf8(output.stdout).unwrap(), serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap())
+}
+
+#[test]
+fn what_is_left_out_is_said_in_head_and_json_and_costs_nothing() {
+    let (text, json) = compared(&["--without", "scan-cost,tick"]);
+    assert!(text.contains("\n  without    scan-cost, tick\n"), "{text}");
+    assert_eq!(json["changed"]["without"], serde_json::json!(["scan-cost", "tick"]));
+    let search = |json: &serde_json::Value| json["loads"][0]["cells"][0]["runs"][0]["cpu_ns"]["search"].clone();
+    assert_eq!(search(&json), 0);
+    let (text, json) = compared(&[]);
+    assert!(!text.contains("\n  without ") && !text.contains("\n  cluster "), "{text}");
+    assert_ne!(search(&json), 0);
+    assert_eq!(json["changed"], serde_json::json!({ "without": [], "cluster": "on", "switch_cluster_s": null }));
+}
+
+#[test]
+fn the_cluster_level_is_switched_for_the_kernels_that_have_it_and_runs_say_when() {
+    let (text, json) = compared(&["--cluster", "off", "--switch-cluster", "0.0001"]);
+    let head = "\n  cluster    level off at boot, switched on 0.0001 s after a run's start, for rfc2-cluster\n";
+    assert!(text.contains(head), "{text}");
+    let rebuilt = |policy: usize| json["loads"][0]["cells"][policy]["runs"][0]["rebuilt_s"].clone();
+    assert_eq!((rebuilt(0), rebuilt(1)), (serde_json::Value::Null, serde_json::json!(0.0001)));
+    let (text, _) = compared(&["--switch-cluster", "3600"]);
+    assert!(text.contains("for rfc2-cluster\n             2 of their runs ended before that\n"), "{text}");
+    let (text, _) = compared(&["--cluster", "off"]);
+    assert!(text.contains("\n  cluster    level off, for rfc2-cluster\n"), "{text}");
+}
+
+#[test]
+fn the_mechanisms_are_listed_without_an_experiment() {
+    let output = huddle(&["--without", "help"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && text.contains("\nscan-cost     Examining CPUs"), "{text}");
 }

@@ -272,7 +272,7 @@ fn bad_input_is_one_line_that_names_it() {
         (&format!("{DEBUGFS}/cpu3/domain1/level"), "two\n", &["cpu3/domain1/level: `two` is not a number"]),
         ("dmesg", "CPU0 attaching sched-domain(s):\n domain-0: span=x\n", &["box: dmesg: line 2: `x` is not a CPU"]),
         ("sys/devices/system/cpu/isolated", "1-\n", &["cpu/isolated: ", "`1-`"]),
-        ("proc/sys/kernel/osrelease", "2.6.39\n", &["no kernel record for `2.6.39`: the oldest is 5.9"]),
+        ("proc/sys/kernel/osrelease", "2.6.39\n", &["no kernel record for `2.6.39`: the oldest is 4.17"]),
         ("sys/devices/system/cpu/online", "x\n", &["cpu/online: `x`"]),
     ] {
         let (status, out, err) = spoilt(path, content).check(&[]);

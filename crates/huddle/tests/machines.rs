@@ -20,7 +20,8 @@ const NAMES: [&str; 11] = [
     "xeon-2s44c88t",
 ];
 
-const KERNELS: [&str; 16] = [
+const KERNELS: [&str; 19] = [
+    "4.17",
     "5.9",
     "5.9+rfc2",
     "5.10",
@@ -37,6 +38,8 @@ const KERNELS: [&str; 16] = [
     "6.17",
     "6.18.33",
     "7.1",
+    "7.2",
+    "7.2-nocache",
 ];
 
 fn huddle(arguments: &[&str]) -> Output {

@@ -1,12 +1,12 @@
 //! What every run of an experiment shares: the machine, the CPUs it may use, and each policy made ready for it.
 
-use huddle_domains::{DomainTree, Kernel, build};
-use huddle_engine::{Report, Setup, SimError, simulate};
+use huddle_domains::{DomainTree, Kernel, QueueKind, build};
+use huddle_engine::{self as engine, Rebuild, Report, Setup, SimError, simulate};
 use huddle_machine::{CpuSet, Machine};
 use huddle_policy::{Plan, Policy};
 use huddle_program::Program;
 
-use crate::{Affinity, Experiment, LabError};
+use crate::{Affinity, Conditions, Experiment, LabError};
 
 /// Simulated time after which a run is given up, ns: an hour, far beyond any run that makes progress.
 const LIMIT_NS: u64 = 3_600_000_000_000;
@@ -19,16 +19,21 @@ pub(crate) struct Bench {
     pub cpus: CpuSet,
     /// The policies, baseline first.
     pub contenders: Vec<Contender>,
+    conditions: Conditions,
 }
 
-/// A policy with the kernel that it was published with, compiled for the machine.
+/// A policy with its kernel, compiled for the machine.
 pub(crate) struct Contender {
     /// The policy.
     pub policy: Policy,
-    /// Its kernel.
+    /// The kernel that it was published with, or what an override makes of it.
     pub kernel: Kernel,
+    /// The kernel has a cluster level that can be switched; under sched_ext none is read.
+    pub has_cluster_level: bool,
     tree: DomainTree,
     plan: Plan,
+    /// Domains and plan once the cluster level has been switched over.
+    switched: Option<(DomainTree, Plan)>,
 }
 
 impl Bench {
@@ -43,11 +48,19 @@ impl Bench {
             let policy = Policy::load(name)?;
             let kernel = Kernel::load(&policy.kernel)
                 .map_err(|source| LabError::Kernel { policy: policy.name.clone(), source })?;
-            let tree = build(&machine.topology, &kernel);
-            let plan = policy.compile(&tree, &machine.topology);
-            Ok(Contender { policy, kernel, tree, plan })
+            let kernel = match &experiment.overrides {
+                Some(overrides) => overrides.apply(kernel),
+                None => kernel,
+            };
+            Ok(Contender::new(&machine, policy, kernel, experiment.conditions))
         };
         let contenders = experiment.policies.iter().map(contender).collect::<Result<Vec<_>, LabError>>()?;
+        let Conditions { cluster_off, switch_cluster, .. } = experiment.conditions;
+        if (cluster_off || switch_cluster.is_some()) && !contenders.iter().any(|contender| contender.has_cluster_level)
+        {
+            let kernels: Vec<&str> = contenders.iter().map(|contender| contender.kernel.name.as_str()).collect();
+            return Err(LabError::NoClusterLevel { kernels: kernels.join(", ") });
+        }
         for (index, Contender { policy, .. }) in contenders.iter().enumerate() {
             if let Some(earlier) = contenders[..index].iter().position(|earlier| earlier.policy.name == policy.name) {
                 return Err(LabError::SamePolicy {
@@ -57,7 +70,7 @@ impl Bench {
                 });
             }
         }
-        Ok(Bench { machine, cpus, contenders })
+        Ok(Bench { machine, cpus, contenders, conditions: experiment.conditions })
     }
 
     /// Runs a program under one of the contenders. The one place where the laboratory calls the engine.
@@ -65,14 +78,39 @@ impl Bench {
     /// # Errors
     /// What the engine says.
     pub(crate) fn simulate(&self, contender: usize, program: &Program, seed: u64) -> Result<Report, SimError> {
-        let Contender { kernel, tree, plan, .. } = &self.contenders[contender];
+        let Contender { kernel, tree, plan, switched, .. } = &self.contenders[contender];
         let (machine, cpus) = (&self.machine, &self.cpus);
-        simulate(&Setup { machine, tree, kernel, plan, program, cpus, pins: &[], seed, limit_ns: LIMIT_NS })
+        let after_ns = (self.conditions.switch_cluster.unwrap_or_default() * 1e9) as u64;
+        let conditions = engine::Conditions {
+            without: self.conditions.without,
+            rebuild: switched.as_ref().map(|(tree, plan)| Rebuild { after_ns, tree, plan }),
+        };
+        simulate(&Setup { machine, tree, kernel, plan, program, cpus, pins: &[], seed, limit_ns: LIMIT_NS, conditions })
     }
 
     /// Number of NUMA nodes that the benchmark may use.
     pub(crate) fn nodes_used(&self) -> usize {
         self.machine.topology.node.sets().iter().filter(|set| set.intersects(&self.cpus)).count()
+    }
+}
+
+impl Contender {
+    /// The policy compiled for the machine's domains, with the cluster level as the conditions have it.
+    fn new(machine: &Machine, policy: Policy, kernel: Kernel, conditions: Conditions) -> Contender {
+        let has_cluster_level = kernel.domains.cluster.is_some() && kernel.queue.kind != QueueKind::ClusterDsq;
+        let compiled = |cluster: bool| {
+            let mut kernel = kernel.clone();
+            if has_cluster_level && !cluster {
+                kernel.domains.cluster = None;
+            }
+            let tree = build(&machine.topology, &kernel);
+            let plan = policy.compile(&tree, &machine.topology);
+            (tree, plan)
+        };
+        let (tree, plan) = compiled(!conditions.cluster_off);
+        let switches = has_cluster_level && conditions.switch_cluster.is_some();
+        let switched = switches.then(|| compiled(conditions.cluster_off));
+        Contender { policy, kernel, has_cluster_level, tree, plan, switched }
     }
 }
 

@@ -67,6 +67,14 @@ pub enum LabError {
         /// What is wrong with it.
         source: KernelError,
     },
+    /// A part of a kernel cannot be replaced so.
+    #[error("override `{token}`: {message}")]
+    Override {
+        /// What was asked for.
+        token: String,
+        /// Why not, and what would be right.
+        message: String,
+    },
     /// The workload or its load cannot be had.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
@@ -99,6 +107,14 @@ pub enum LabError {
         machine: String,
         /// Its online CPUs.
         online: String,
+    },
+    /// No kernel of the comparison has a cluster level that could be switched.
+    #[error(
+        "none of the kernels {kernels} has a cluster level to switch; compare a policy of 5.16 or later, or of the RFC"
+    )]
+    NoClusterLevel {
+        /// The kernels.
+        kernels: String,
     },
     /// The pilots cannot tell how much work is needed.
     #[error("policy `{policy}`, load {load}, pilot run: {message}")]
@@ -138,8 +154,10 @@ impl LabError {
         match self {
             LabError::UnknownExperiment { .. }
             | LabError::SamePolicy { .. }
+            | LabError::Override { .. }
             | LabError::Workload(_)
             | LabError::NoNode { .. }
+            | LabError::NoClusterLevel { .. }
             | LabError::Cpus { .. }
             | LabError::NotOnline { .. } => true,
             LabError::Machine(error) => error.is_usage(),
@@ -154,6 +172,7 @@ impl LabError {
             LabError::Machine(_) => "machine",
             LabError::Policy(_) | LabError::Kernel { .. } | LabError::SamePolicy { .. } => "policies",
             LabError::NoNode { .. } => "nodes",
+            LabError::NoClusterLevel { .. } => "cluster",
             LabError::Cpus { .. } | LabError::NotOnline { .. } => "cpus",
             _ => return self,
         };

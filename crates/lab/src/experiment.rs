@@ -8,13 +8,14 @@ use std::fs;
 use std::ops::Range;
 use std::path::Path;
 
+use huddle_engine::Without;
 use huddle_stats::{Better, change_percent, combined};
-use huddle_workload::Workload;
+use huddle_workload::{WORK_KEYS, Workload};
 use include_dir::{Dir, include_dir};
 use serde::Deserialize;
 
-use crate::LabError;
 use crate::bench::Bench;
+use crate::{LabError, Override};
 
 static SHIPPED: Dir = include_dir!("$CARGO_MANIFEST_DIR/../../experiments");
 
@@ -35,10 +36,14 @@ pub struct Experiment {
     pub fixed_work: bool,
     /// The work that published seconds belong to (loops of hackbench); simulated seconds are converted to it.
     pub published_work: Option<u64>,
-    /// Loads, in the order of the table: groups, copies.
+    /// What is other than the machine and the kernels have it.
+    pub conditions: Conditions,
+    /// Loads, in the order of the table: groups, copies, hogs, pairs.
     pub loads: Vec<u32>,
     /// Policies; the first is the baseline.
     pub policies: Vec<String>,
+    /// Parts of kernels that replace those of the policies' own; `None` to run each policy on its own kernel.
+    pub overrides: Option<Override>,
     /// Runs of a cell; run k of every policy has the same seed.
     pub runs: u32,
     /// Least simulated time of a run's measured stretch, s.
@@ -47,6 +52,25 @@ pub struct Experiment {
     pub reduced: Reduced,
     /// What was published; `None` for a table of one's own.
     pub published: Option<Published>,
+}
+
+/// What an experiment changes on purpose, for counterfactuals. Nothing by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Conditions {
+    /// Mechanisms left out.
+    pub without: Without,
+    /// The kernels that have a cluster level boot without it.
+    pub cluster_off: bool,
+    /// The cluster level is switched over so long after the measured stretch begins, s.
+    pub switch_cluster: Option<f64>,
+}
+
+impl Conditions {
+    /// The first key whose value makes no sense, and what would be right.
+    fn fault(&self) -> Option<(String, String)> {
+        let at = self.switch_cluster.filter(|at| !(0.0..=MAX_SECONDS).contains(at))?;
+        Some(("switch_cluster".to_owned(), format!("is {at}; must be from 0 to {MAX_SECONDS} seconds")))
+    }
 }
 
 /// CPUs that a benchmark may use, as `numactl` or `taskset` set them; the machine keeps all of its CPUs.
@@ -153,8 +177,14 @@ struct Raw {
     cpus: Option<String>,
     workload: String,
     published_work: Option<u64>,
+    #[serde(default)]
+    without: Vec<String>,
+    cluster: Option<String>,
+    switch_cluster: Option<f64>,
     loads: Vec<u32>,
     policies: Vec<String>,
+    #[serde(rename = "override")]
+    overrides: Option<String>,
     runs: u32,
     seconds: f64,
     reduced: Reduced,
@@ -202,11 +232,23 @@ impl Experiment {
             message: error.message().replace('\n', " "),
         })?;
         let workload = Workload::parse(&raw.workload).map_err(|error| wrong("workload", error.to_string()))?;
+        let overrides = raw.overrides.as_deref().map(Override::parse).transpose();
+        let overrides = overrides.map_err(|error| wrong("override", error.to_string()))?;
         let affinity = match (raw.nodes, raw.cpus) {
             (None, None) => Affinity::All,
             (Some(nodes), None) => Affinity::Nodes(nodes),
             (None, Some(cpus)) => Affinity::Cpus(cpus),
             (Some(_), Some(_)) => return Err(wrong("cpus", "give `nodes` or `cpus`, not both".to_owned())),
+        };
+        let without = Without::parse(raw.without.iter().map(String::as_str));
+        let conditions = Conditions {
+            without: without.map_err(|error| wrong("without", error.to_string()))?,
+            cluster_off: match raw.cluster.as_deref() {
+                None | Some("on") => false,
+                Some("off") => true,
+                Some(other) => return Err(wrong("cluster", format!("is `{other}`; must be on or off"))),
+            },
+            switch_cluster: raw.switch_cluster,
         };
         let experiment = Experiment {
             name: raw.name,
@@ -216,8 +258,10 @@ impl Experiment {
             fixed_work: states_work(&raw.workload),
             workload,
             published_work: raw.published_work,
+            conditions,
             loads: raw.loads,
             policies: raw.policies,
+            overrides,
             runs: raw.runs,
             seconds: raw.seconds,
             reduced: raw.reduced,
@@ -249,8 +293,10 @@ impl Experiment {
             workload: Workload::parse(workload)?,
             fixed_work: states_work(workload),
             published_work: None,
+            conditions: Conditions::default(),
             loads,
             policies,
+            overrides: None,
             runs: 10,
             seconds: 2.0,
             reduced: Reduced { runs: 3, seconds: 0.5 },
@@ -313,7 +359,9 @@ impl Experiment {
                 return fault(&format!("{prefix}seconds"), &message);
             }
         }
-        self.published.as_ref().and_then(|published| self.published_fault(published))
+        self.conditions
+            .fault()
+            .or_else(|| self.published.as_ref().and_then(|published| self.published_fault(published)))
     }
 
     fn published_fault(&self, published: &Published) -> Option<(String, String)> {
@@ -414,7 +462,7 @@ fn without_work(workload: &str) -> String {
 /// Whether `key=value` is a workload's length.
 fn is_work(parameter: &str) -> bool {
     let key = parameter.split('=').next().unwrap_or_default().trim();
-    key == "loops" || key == "minstr"
+    WORK_KEYS.contains(&key)
 }
 
 fn repeated<T: Ord>(values: &[T]) -> Option<&T> {
@@ -564,6 +612,12 @@ utilisation = [{ load = 1, percent = 50.0 }]
             let line = refusal(from, to);
             assert_eq!(line, format!("small.toml: {said}"));
         };
+        refused("runs = 2", "runs = 2\nswitch_cluster = -1.0", "switch_cluster: is -1; must be from 0 to 3600 seconds");
+        refused("runs = 2", "runs = 2\ncluster = \"maybe\"", "cluster: is `maybe`; must be on or off");
+        assert!(
+            refusal("runs = 2", "runs = 2\nwithout = [\"clocks\"]")
+                .contains(" without: there is no mechanism `clocks`")
+        );
         refused("name = \"small\"", "name = \" \"", "name: is empty; give the experiment a name");
         refused("nodes = [0]", "nodes = [0, 1, 0]", "nodes: 0 is given twice");
         refused("source = \"nowhere\"", "source = \"\"", "published.source: is empty; say where it was published");
@@ -588,6 +642,11 @@ utilisation = [{ load = 1, percent = 50.0 }]
             ("nodes = [0]", "cpus = \"0-999\"", "cpus: cpus `0-999`: CPU 96 is not online"),
             ("loads = [1, 2]", "loads = [1, 2, 99999]", "loads: load 99999 of `hackbench/threads-pipe` must be"),
             ("\"rfc2-cluster\"]", "\"rfc2-cluster\", \"nonsense\"]", "policies: unknown policy `nonsense`"),
+            (
+                "runs = 2",
+                "runs = 2\noverride = \"balance=1.0\"",
+                "override: override `balance=1.0`: unknown kernel `1.0`",
+            ),
         ] {
             let error = Experiment::parse("small.toml", &SMALL.replace(from, to)).unwrap_err();
             assert!(error.to_string().starts_with(&format!("small.toml: {said}")), "{error}");
@@ -604,6 +663,29 @@ utilisation = [{ load = 1, percent = 50.0 }]
     }
 
     #[test]
+    fn a_file_may_state_an_override_and_a_workload_of_any_mode_and_size() {
+        let text = SMALL
+            .replace("runs = 2", "runs = 2\noverride = \"queue=5.10\"")
+            .replace("threads-pipe", "processes-socket,fds=3,size=1000");
+        let experiment = Experiment::parse("small.toml", &text).unwrap();
+        assert_eq!(experiment.overrides.as_ref().map(ToString::to_string).as_deref(), Some("queue=5.10"));
+        assert_eq!(experiment.workload.name(), "hackbench/processes-socket");
+        assert!(experiment.workload.parameters().starts_with("fds=3,size=1000,loops=") && !experiment.fixed_work);
+        let kernels = Bench::new(&experiment).unwrap().contenders;
+        let names: Vec<&str> = kernels.iter().map(|contender| contender.kernel.name.as_str()).collect();
+        assert_eq!(names, ["5.9 with queue=5.10", "5.9+rfc2 with queue=5.10"]);
+    }
+
+    #[test]
+    fn lengths_are_told_from_other_parameters() {
+        for (workload, stated) in
+            [("hogs/forked,ms=50", true), ("pingpong/pairs,run_ns=5", false), ("pingpong/pairs,rounds=5", true)]
+        {
+            assert_eq!(states_work(workload), stated, "{workload}");
+        }
+    }
+
+    #[test]
     fn a_restriction_drops_numbers_that_belong_to_another_baseline() {
         let mut mcf = Experiment::load("jacobsville-mcf").unwrap();
         mcf.restrict(vec!["linux-5.14-cluster".into(), "linux-5.14".into()], vec![6, 12]);
@@ -614,6 +696,23 @@ utilisation = [{ load = 1, percent = 50.0 }]
         let change = published.change("rfc2-cluster", "linux-5.9", 2).unwrap();
         assert_eq!((format!("{:.2}", change.percent), published.utilisation.len()), ("-4.26".into(), 1));
         assert_eq!(one.fault(), None);
+    }
+
+    #[test]
+    fn a_file_says_what_is_left_out_and_when_the_cluster_level_changes() {
+        let more = "runs = 2\nwithout = [\"hand-over\", \"scan-cost\"]\ncluster = \"off\"\nswitch_cluster = 0.5";
+        let read = Experiment::parse("small.toml", &SMALL.replace("runs = 2", more)).unwrap();
+        let without = Without::parse(["scan-cost", "hand-over"]).unwrap();
+        assert_eq!(read.conditions, Conditions { without, cluster_off: true, switch_cluster: Some(0.5) });
+        assert_eq!(Experiment::parse("small.toml", SMALL).unwrap().conditions, Conditions::default());
+        // Of the two kernels only that of the RFC has the level; alone the other has nothing to switch.
+        let alone = SMALL.replace("runs = 2", more).replace(", \"rfc2-cluster\"]", "]");
+        let alone = alone.replace("  { policy = \"rfc2-cluster\", load = 2, seconds = 9.0, std_percent = 0.8 },\n", "");
+        assert_eq!(
+            Experiment::parse("small.toml", &alone).unwrap_err().to_string(),
+            "small.toml: cluster: none of the kernels 5.9 has a cluster level to switch; compare a policy of 5.16 or later, \
+             or of the RFC"
+        );
     }
 
     #[test]

@@ -11,21 +11,24 @@
 mod bench;
 mod error;
 mod experiment;
+mod overrides;
 mod render;
 mod run;
 mod summary;
 
 pub use error::LabError;
 pub use experiment::{
-    Affinity, Experiment, MAX_RUNS, MAX_SECONDS, MIN_SECONDS, Published, PublishedChange, PublishedRow, Reduced,
-    StatedUtilisation,
+    Affinity, Conditions, Experiment, MAX_RUNS, MAX_SECONDS, MIN_SECONDS, Published, PublishedChange, PublishedRow,
+    Reduced, StatedUtilisation,
 };
+pub use huddle_engine::{Part, UnknownPart, Without};
 pub use huddle_stats::Spread;
+pub use overrides::Override;
 pub use render::render;
 pub use run::Progress;
 pub use summary::{
-    Agreement, Cell, Change, Comparison, Cost, Level, Load, MachineInfo, MetricInfo, Named, PolicyInfo, Run, SCHEMA,
-    Wakes,
+    Agreement, Cell, Change, ChangedInfo, Comparison, Cost, Level, Load, MachineInfo, MetricInfo, Named, PolicyInfo,
+    Run, SCHEMA, Wakes,
 };
 
 use bench::Bench;

@@ -45,14 +45,44 @@ fn head(out: &mut String, comparison: &Comparison) {
     };
     let runs = if comparison.runs == 1 { "run" } else { "runs" };
     line!(out, "  runs       {} {runs} a cell{length}, seed {}", comparison.runs, comparison.seed);
+    changed(out, comparison);
     for (index, policy) in comparison.policies.iter().enumerate() {
         let label = if index == 0 { "baseline" } else { "policy" };
         line!(out, "  {label:<9}  {} on kernel {}", policy.name, policy.kernel);
+    }
+    if let Some(overrides) = &comparison.overrides {
+        let parts: Vec<String> = overrides.0.iter().map(|(part, record)| format!("{part}={record}")).collect();
+        line!(out, "  override   {} for all policies, in place of their own kernels' parts", parts.join(","));
     }
     if let Some(source) = &comparison.published_source {
         for (index, text) in wrapped(source, 105).iter().enumerate() {
             line!(out, "  {:<9}  {text}", if index == 0 { "published" } else { "" });
         }
+    }
+}
+
+/// What is other than the machine and the kernels have it.
+fn changed(out: &mut String, comparison: &Comparison) {
+    let changed = &comparison.changed;
+    if !changed.without.is_empty() {
+        for (index, text) in wrapped(&changed.without.join(", "), 105).iter().enumerate() {
+            line!(out, "  {:<9}  {text}", if index == 0 { "without" } else { "" });
+        }
+    }
+    let (at_boot, after) = if changed.cluster == "off" { ("off", "on") } else { ("on", "off") };
+    let text = match changed.switch_cluster_s {
+        None if at_boot == "on" => return,
+        None => "level off".to_owned(),
+        Some(at) => format!("level {at_boot} at boot, switched {after} {at} s after a run's start"),
+    };
+    let having = comparison.policies.iter().filter(|policy| policy.has_cluster_level);
+    let having: Vec<&str> = having.map(|policy| policy.name.as_str()).collect();
+    line!(out, "  cluster    {text}, for {}", having.join(", "));
+    let runs =
+        || comparison.loads.iter().flat_map(|load| &load.cells).filter(|cell| having.contains(&cell.policy.as_str()));
+    let over = runs().flat_map(|cell| &cell.runs).filter(|run| run.rebuilt_s.is_none()).count();
+    if changed.switch_cluster_s.is_some() && over > 0 {
+        line!(out, "             {over} of their runs ended before that");
     }
 }
 

@@ -3,7 +3,7 @@
 //! [`Comparison`] is complete: the text is rendered from it and nothing else, and it serialises as it is. Times are in
 //! seconds or percent of the CPUs' time, changes in percent with positive better; `null` stands where there is no answer.
 
-use huddle_engine::{Cause, Mechanism, Report};
+use huddle_engine::{Cause, Mechanism, Part, Report};
 use huddle_machine::{COST_KEYS, Costs, Distance, Value};
 use huddle_stats::{Better, Spread, Verdict, Welch, change_percent, mean, median, std_percent};
 use huddle_workload::Workload;
@@ -12,7 +12,7 @@ use serde::{Serialize, Serializer};
 
 use crate::bench::Bench;
 use crate::run::LoadRuns;
-use crate::{Experiment, Options};
+use crate::{Conditions, Experiment, Options};
 
 /// Schema of the JSON form.
 pub const SCHEMA: &str = "huddle-compare/1";
@@ -51,10 +51,15 @@ pub struct Comparison {
     pub machine: MachineInfo,
     /// The workload's name.
     pub workload: String,
+    /// What is other than the machine and the kernels have it.
+    pub changed: ChangedInfo,
     /// What a run's `value` is.
     pub metric: MetricInfo,
     /// The policies, baseline first.
     pub policies: Vec<PolicyInfo>,
+    /// Kernel records by the part of every policy's kernel that they replace; `null` when each policy ran on its own kernel.
+    #[serde(rename = "override")]
+    pub overrides: Option<Named<String>>,
     /// Seed from which the runs' seeds are drawn.
     pub seed: u64,
     /// Runs of a cell.
@@ -88,6 +93,27 @@ pub struct MachineInfo {
     pub nodes_used: usize,
     /// Its cost figures by name, in the units of the machine file.
     pub costs: Named<Cost>,
+}
+
+/// What a comparison changed on purpose.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ChangedInfo {
+    /// Mechanisms left out.
+    pub without: Vec<&'static str>,
+    /// The cluster level at boot, where the kernel has it: `on` or `off`.
+    pub cluster: &'static str,
+    /// When it was switched over, s after a run's measured stretch began; `null` for never.
+    pub switch_cluster_s: Option<f64>,
+}
+
+impl ChangedInfo {
+    fn of(conditions: Conditions) -> ChangedInfo {
+        ChangedInfo {
+            without: conditions.without.parts().map(Part::name).collect(),
+            cluster: if conditions.cluster_off { "off" } else { "on" },
+            switch_cluster_s: conditions.switch_cluster,
+        }
+    }
 }
 
 /// A cost figure.
@@ -124,6 +150,8 @@ pub struct PolicyInfo {
     pub title: String,
     /// The kernel it ran on.
     pub kernel: String,
+    /// The kernel has a cluster level that can be switched.
+    pub has_cluster_level: bool,
     /// Its steps in order; a name that occurs again carries its position.
     pub steps: Vec<String>,
     /// How it chooses the target, in words.
@@ -154,7 +182,7 @@ pub struct Agreement {
 /// Results of one load.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Load {
-    /// Groups or copies.
+    /// Groups, copies, hogs or pairs.
     pub load: u32,
     /// All parameters of the workload, the work included.
     pub parameters: String,
@@ -221,7 +249,7 @@ pub struct Cell {
 pub struct Wakes {
     /// Per simulated second.
     pub per_s: f64,
-    /// Queued where the wakee was still leaving, without placement, percent of all.
+    /// Queued without placement, where the wakee was still leaving or had not left the queue, percent of all.
     pub unplaced_percent: f64,
     /// Wide, percent of all.
     pub wide_percent: f64,
@@ -252,8 +280,12 @@ pub struct Run {
     pub simulated_s: f64,
     /// Share of the CPUs' time that was not idle, percent.
     pub utilisation_percent: f64,
+    /// When the sched domains were rebuilt, s after the measured stretch began; `null` when they were not.
+    pub rebuilt_s: Option<f64>,
     /// Mean purity of the groups.
     pub purity: Option<f64>,
+    /// Mean number of clusters on which the program runs.
+    pub clusters_used: Option<f64>,
     /// `gathered` or `spread`; `null` on one node.
     pub state: Option<&'static str>,
     /// Wide wake-ups, percent of all.
@@ -296,48 +328,69 @@ pub struct Change {
 }
 
 /// How a workload's value comes from a run.
-struct Metric {
-    better: Better,
-    /// Seconds are converted to this work.
-    work: Option<u64>,
-    copies: bool,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Metric {
+    /// Seconds, converted to this work.
+    Seconds(Option<u64>),
+    /// The rate of the slowest copy times the copies.
+    Copies,
+    /// Round trips of all pairs by the time of the slowest.
+    RoundTrips,
+    /// Clusters on which the program runs.
+    Clusters,
 }
 
 impl Metric {
     fn of(experiment: &Experiment) -> Metric {
         match experiment.workload {
-            Workload::Hackbench(_) => Metric {
-                better: Better::Lower,
-                work: match experiment.published_work {
-                    None if experiment.fixed_work => None,
-                    published => Some(published.unwrap_or(HACKBENCH_WORK)),
-                },
-                copies: false,
-            },
-            Workload::Mcf(_) => Metric { better: Better::Higher, work: experiment.published_work, copies: true },
+            Workload::Hackbench(_) => Metric::Seconds(match experiment.published_work {
+                None if experiment.fixed_work => None,
+                published => Some(published.unwrap_or(HACKBENCH_WORK)),
+            }),
+            Workload::Mcf(_) => Metric::Copies,
+            Workload::Pingpong(_) => Metric::RoundTrips,
+            Workload::Hogs(_) => Metric::Clusters,
         }
     }
 
-    /// The value of a measured stretch of `seconds`: converted seconds, or the rate of the slowest copy times the copies.
-    fn value(&self, seconds: f64, work: u64, load: u32) -> f64 {
-        if self.copies {
-            f64::from(load) * work as f64 / 1000.0 / seconds
-        } else {
-            seconds * self.work.map_or(1.0, |to| to as f64 / work as f64)
+    fn better(self) -> Better {
+        if matches!(self, Metric::Seconds(_)) { Better::Lower } else { Better::Higher }
+    }
+
+    /// The value of a run of `work` at a load.
+    fn value(self, report: &Report, work: u64, load: u32) -> f64 {
+        let seconds = report.measured_ns as f64 / 1e9;
+        let all = f64::from(load) * work as f64;
+        match self {
+            Metric::Seconds(to) => seconds * to.map_or(1.0, |to| to as f64 / work as f64),
+            Metric::Copies => all / 1000.0 / seconds,
+            Metric::RoundTrips => all / seconds,
+            // A hog lasts several ticks.
+            Metric::Clusters => report.clusters_used.unwrap_or(0.0),
         }
     }
 
-    fn info(&self, experiment: &Experiment) -> MetricInfo {
-        let load_unit = experiment.workload.load_unit();
-        if self.copies {
-            let description = "10^9 instructions/s: copies x instructions / time of the slowest copy".to_owned();
-            return MetricInfo { unit: "Gi/s", description, better: "higher", work: None, load_unit };
-        }
-        let description = match self.work {
-            Some(work) => format!("seconds for {work} loops, converted from the simulated ones"),
-            None => "seconds".to_owned(),
+    fn info(self, experiment: &Experiment) -> MetricInfo {
+        let (unit, description, work) = match self {
+            Metric::Seconds(Some(work)) => {
+                ("s", format!("seconds for {work} loops, converted from the simulated ones"), Some(work))
+            }
+            Metric::Seconds(None) => ("s", "seconds".to_owned(), None),
+            Metric::Copies => {
+                ("Gi/s", "10^9 instructions/s: copies x instructions / time of the slowest copy".to_owned(), None)
+            }
+            Metric::RoundTrips => {
+                ("trips/s", "round trips/s: pairs x rounds / time of the slowest pair".to_owned(), None)
+            }
+            Metric::Clusters => {
+                ("clusters", "clusters used: those with a hog that runs, mean over ticks".to_owned(), None)
+            }
         };
-        MetricInfo { unit: "s", description, better: "lower", work: self.work, load_unit }
+        let better = match self.better() {
+            Better::Lower => "lower",
+            Better::Higher => "higher",
+        };
+        MetricInfo { unit, description, better, work, load_unit: experiment.workload.load_unit() }
     }
 }
 
@@ -357,6 +410,7 @@ impl Comparison {
             name: name.clone(),
             title: contender.policy.title.clone(),
             kernel: contender.kernel.name.clone(),
+            has_cluster_level: contender.has_cluster_level,
             steps: step_names(contender.policy.steps.iter().map(|step| step.kind())),
             entry_text: contender.policy.entry.describe(),
             steps_text: contender.policy.steps.iter().map(|step| step.describe()).collect(),
@@ -377,12 +431,12 @@ impl Comparison {
             .iter()
             .map(|runs| {
                 let cell = |(policy, reports): (&PolicyInfo, &Vec<Report>)| {
-                    cell(experiment, &metric, &machine, policy, runs, reports, std)
+                    cell(experiment, metric, &machine, policy, runs, reports, std)
                 };
                 let cells: Vec<Cell> = policies.iter().zip(&runs.reports).map(cell).collect();
                 let changes = match cells.split_first() {
                     Some((base, rest)) => {
-                        rest.iter().map(|cell| change(experiment, &metric, runs.load, base, cell)).collect()
+                        rest.iter().map(|cell| change(experiment, metric, runs.load, base, cell)).collect()
                     }
                     None => Vec::new(),
                 };
@@ -397,7 +451,9 @@ impl Comparison {
             experiment: experiment.name.clone(),
             title: experiment.title.clone(),
             published_source: experiment.published.as_ref().map(|published| published.source.clone()),
+            overrides: experiment.overrides.as_ref().map(|overrides| overrides.named()),
             workload: experiment.workload.name().to_owned(),
+            changed: ChangedInfo::of(experiment.conditions),
             metric: metric.info(experiment),
             seed,
             runs: experiment.runs,
@@ -442,7 +498,7 @@ impl Agreement {
 
 fn cell(
     experiment: &Experiment,
-    metric: &Metric,
+    metric: Metric,
     machine: &MachineInfo,
     policy: &PolicyInfo,
     load: &LoadRuns,
@@ -496,16 +552,18 @@ fn state(purity: Option<f64>, nodes: usize) -> Option<&'static str> {
     Some(if purity >= (1.0 + 1.0 / nodes as f64) / 2.0 { GATHERED } else { SPREAD })
 }
 
-fn run(metric: &Metric, machine: &MachineInfo, load: &LoadRuns, report: &Report, seed: u64) -> Run {
+fn run(metric: Metric, machine: &MachineInfo, load: &LoadRuns, report: &Report, seed: u64) -> Run {
     let measured_s = report.measured_ns as f64 / 1e9;
     let wakeups = report.wakes.total();
     Run {
         seed,
-        value: metric.value(measured_s, load.work, load.load),
+        value: metric.value(report, load.work, load.load),
         measured_s,
         simulated_s: report.simulated_ns as f64 / 1e9,
         utilisation_percent: 100.0 * report.utilisation(),
+        rebuilt_s: report.rebuilt_ns.map(|ns| ns as f64 / 1e9),
         purity: report.purity,
+        clusters_used: report.clusters_used,
         state: state(report.purity, machine.nodes_used),
         wide_percent: percent(report.wakes.wide, wakeups),
         wakeups,
@@ -517,10 +575,10 @@ fn run(metric: &Metric, machine: &MachineInfo, load: &LoadRuns, report: &Report,
     }
 }
 
-fn change(experiment: &Experiment, metric: &Metric, load: u32, base: &Cell, cell: &Cell) -> Change {
+fn change(experiment: &Experiment, metric: Metric, load: u32, base: &Cell, cell: &Cell) -> Change {
     let values = |cell: &Cell| cell.runs.iter().map(|run| run.value).collect::<Vec<f64>>();
-    let welch = Welch::test(metric.better, &values(base), &values(cell));
-    let percent = base.mean.zip(cell.mean).and_then(|(base, mean)| change_percent(metric.better, base, mean));
+    let welch = Welch::test(metric.better(), &values(base), &values(cell));
+    let percent = base.mean.zip(cell.mean).and_then(|(base, mean)| change_percent(metric.better(), base, mean));
     let published =
         experiment.published.as_ref().and_then(|published| published.change(&base.policy, &cell.policy, load));
     let published_percent = published.map(|published| published.percent);
@@ -561,7 +619,7 @@ fn wakes(policy: &PolicyInfo, reports: &[Report]) -> Wakes {
     });
     Wakes {
         per_s: per_second(all, reports),
-        unplaced_percent: share(&|report| report.wakes.unplaced),
+        unplaced_percent: share(&|report| report.wakes.unplaced + report.wakes.requeued),
         wide_percent: share(&|report| report.wakes.wide),
         stacked_percent: share(&|report| report.wakes.stacked),
         collided_percent: share(&|report| report.wakes.collided),
@@ -644,8 +702,10 @@ pub(crate) mod tests {
             workload: Workload::parse("hackbench/threads-pipe").unwrap(),
             fixed_work: false,
             published_work: Some(1000),
+            conditions: Conditions::default(),
             loads: vec![1, 2],
             policies: vec!["linux-5.9".to_owned(), "rfc2-cluster".to_owned()],
+            overrides: None,
             runs: 3,
             seconds: 0.01,
             reduced: Reduced { runs: 1, seconds: 0.01 },
@@ -680,6 +740,7 @@ pub(crate) mod tests {
             wakes: WakeCounts {
                 placed: vec![[30, 0, 10, 0, 0, 0, 0], [0, 0, 5, 45, 0, 0, 0]],
                 unplaced: 10,
+                requeued: 0,
                 waker_to_chosen: [10, 0, 20, 70, 0, 0, 0],
                 wide: 25,
                 stacked: 4,
@@ -689,7 +750,9 @@ pub(crate) mod tests {
             },
             migrations,
             switches: 123,
+            rebuilt_ns: None,
             purity: Some(0.9),
+            clusters_used: Some(3.5),
             finished_ns: vec![measured_ns],
             events: 99_999,
         }
@@ -720,6 +783,7 @@ pub(crate) mod tests {
             name: name.to_owned(),
             title: "A policy".to_owned(),
             kernel: kernel.to_owned(),
+            has_cluster_level: kernel != "5.9",
             steps: vec!["TargetIdle".to_owned(), "ScanLlc".to_owned()],
             entry_text: Vec::new(),
             steps_text: Vec::new(),
@@ -773,15 +837,32 @@ pub(crate) mod tests {
         let experiment = Experiment { workload: Workload::parse("mcf/copies").unwrap(), ..small() };
         let metric = Metric::of(&experiment);
         // 6 copies of 2000 million instructions in 4 s.
-        assert_eq!((metric.value(4.0, 2000, 6), metric.better), (3.0, Better::Higher));
+        assert_eq!((metric.value(&report(4_000_000_000), 2000, 6), metric.better()), (3.0, Better::Higher));
+    }
+
+    #[test]
+    fn pairs_are_judged_by_round_trips_and_hogs_by_the_clusters_that_they_use() {
+        let metric = |workload: &str| {
+            let experiment = Experiment {
+                workload: Workload::parse(workload).unwrap(),
+                published_work: None,
+                published: None,
+                ..small()
+            };
+            Metric::of(&experiment)
+        };
+        // 6 pairs of 2000 rounds in 4 s; the report's 3.5 clusters.
+        let (pairs, hogs) = (metric("pingpong/pairs"), metric("hogs/forked"));
+        assert_eq!((pairs.value(&report(4_000_000_000), 2000, 6), pairs.better()), (3000.0, Better::Higher));
+        assert_eq!((hogs.value(&report(4_000_000_000), 2000, 6), hogs.better()), (3.5, Better::Higher));
     }
 
     #[test]
     fn explicit_work_without_published_seconds_is_not_converted() {
         let own = Experiment { published_work: None, fixed_work: true, published: None, ..small() };
-        assert_eq!(Metric::of(&own).value(4.0, 20, 1), 4.0);
+        assert_eq!(Metric::of(&own).value(&report(4_000_000_000), 20, 1), 4.0);
         let own = Experiment { fixed_work: false, ..own };
-        assert_eq!(Metric::of(&own).value(4.0, 1000, 1), 400.0);
+        assert_eq!(Metric::of(&own).value(&report(4_000_000_000), 1000, 1), 400.0);
     }
 
     #[test]

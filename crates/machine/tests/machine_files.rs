@@ -7,8 +7,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use huddle_machine::{
-    Arch, COST_KEYS, CacheKind, ClusterSource, CostKey, CpuId, CpuSet, Distance, Layout, Level, Machine, MachineError,
-    Partition, Shape, Topology, builtin_names, load_topology,
+    Arch, COST_KEYS, CacheKind, ClusterSource, Confidence, CostKey, CpuId, CpuSet, Distance, Layout, Level, Machine,
+    MachineError, Partition, Shape, Topology, builtin_names, load_topology,
 };
 
 const NAMES: [&str; 11] = [
@@ -219,6 +219,20 @@ fn wrong_figures_name_the_key_and_what_would_be_right() {
 fn a_missing_figure_is_named_with_unit_and_meaning() {
     let message = changed(&figure_table("fork"), "").to_string();
     assert!(message.contains("missing figure `fork` (ns): Creating a thread"), "{message}");
+}
+
+#[test]
+fn a_figure_that_need_not_be_stated_is_assumed_and_says_so() {
+    // One thread a core and one node: neither figure is of use, and neither is stated.
+    let machine = Machine::load("jacobsville").unwrap();
+    for (key, value) in [(CostKey::SmtShare, 0.625), (CostKey::AllCoreClock, 1.0), (CostKey::RemoteMemory, 5.0)] {
+        let figure = machine.costs.figure(key);
+        assert_eq!((&figure.value, figure.confidence), (&Value::Scalar(value), Confidence::D));
+        assert_eq!(figure.source, "not stated: the default, assumed");
+    }
+    // Stated ones hold.
+    let stated = Machine::load("xeon-2s44c88t").unwrap().costs;
+    assert_eq!((stated.scalar(CostKey::AllCoreClock), stated.scalar(CostKey::RemoteMemory)), (0.78, 4.5));
 }
 
 #[test]

@@ -74,10 +74,20 @@ pub enum Op {
         /// The gate.
         gate: GateId,
     },
-    /// Create and start a task.
+    /// Create and start a thread: a task in the address space of its creator.
     Spawn {
-        /// The task; every task but the first is spawned exactly once.
+        /// The task; every task but the first is spawned or forked exactly once.
         task: TaskId,
+    },
+    /// Create and start a process: a task in an address space of its own.
+    Fork {
+        /// The task; every task but the first is spawned or forked exactly once.
+        task: TaskId,
+    },
+    /// Ask for slices of a length of its own (`sched_setattr` with a runtime; heeded by Linux 6.12 and later, from 0.1 to 100 ms).
+    SetSlice {
+        /// Nanoseconds.
+        ns: u64,
     },
     /// Replace the image (exec): the scheduler may place the task anew.
     Exec,
@@ -86,6 +96,8 @@ pub enum Op {
         /// The task.
         task: TaskId,
     },
+    /// Sleep until one more of the tasks that this one has created has exited, whichever it is (`wait`).
+    Reap,
     /// Go back to op `to` until the body has run `times` times in all.
     Repeat {
         /// Index of the first op of the body.
@@ -130,6 +142,14 @@ pub enum ChannelSpec {
         /// Bytes of a message, 1..=4096.
         message_bytes: u32,
     },
+    /// One direction of a Unix stream socketpair: a queue of buffers, each charged to the writers' socket until it is read.
+    Socket {
+        /// Bytes of a message, 1..=4096.
+        message_bytes: u32,
+    },
+    /// A counting semaphore in shared memory: sending posts, receiving waits. Both enter the kernel (futex) only when somebody
+    /// sleeps or must sleep. Sending never sleeps.
+    Semaphore,
 }
 
 /// Slots of a pipe's ring (`PIPE_DEF_BUFFERS`).
@@ -137,17 +157,48 @@ pub const PIPE_SLOTS: u32 = 16;
 /// Bytes of a pipe slot.
 pub const PIPE_SLOT_BYTES: u32 = 4096;
 
+/// Bytes that a socket may be charged with: a message is taken while the charge is less (`sk_sndbuf`, by default
+/// `net.core.wmem_default`).
+pub const SOCKET_LIMIT: u32 = 212_992;
+/// Sleeping writers wake when the charge has fallen to this (`unix_writable`, `net/unix/af_unix.c`: a quarter of the limit).
+pub const SOCKET_LOW: u32 = SOCKET_LIMIT / 4;
+/// What an empty socket is charged with: the reference that the socket holds to itself (`sk_wmem_alloc`, `net/core/sock.c`).
+pub const SOCKET_BASE: u32 = 1;
+/// Bytes of a buffer's description (`struct sk_buff`, rounded up to cache lines).
+const BUFFER_BYTES: u32 = 256;
+/// Bytes at the end of a buffer's data (`struct skb_shared_info`, rounded up to cache lines).
+const BUFFER_END_BYTES: u32 = 320;
+const CACHE_LINE_BYTES: u32 = 64;
+const PAGE_BYTES: u32 = 4096;
+
 impl ChannelSpec {
-    /// Messages that fit into one slot.
+    /// Messages that fit into one slot of a pipe; 0 for what has no slots.
     pub fn messages_per_slot(self) -> u32 {
         match self {
             ChannelSpec::Pipe { message_bytes } => PIPE_SLOT_BYTES / message_bytes,
+            ChannelSpec::Socket { .. } | ChannelSpec::Semaphore => 0,
         }
+    }
+
+    /// Bytes that a message charges a socket with (`skb->truesize`); 0 for other channels. The data and what follows it come
+    /// from the allocator of powers of two; what does not fit one page together is a page of its own
+    /// (`unix_stream_sendmsg`, `net/unix/af_unix.c`; `__alloc_skb`, `net/core/skbuff.c`).
+    pub fn charge(self) -> u32 {
+        let ChannelSpec::Socket { message_bytes } = self else { return 0 };
+        let head = |bytes: u32| {
+            let data = bytes.next_multiple_of(CACHE_LINE_BYTES) + BUFFER_END_BYTES;
+            data.next_power_of_two() + BUFFER_BYTES
+        };
+        if message_bytes <= PAGE_BYTES - BUFFER_END_BYTES { head(message_bytes) } else { head(0) + PAGE_BYTES }
     }
 
     /// Messages that fit when nobody reads.
     pub fn capacity(self) -> u32 {
-        PIPE_SLOTS * self.messages_per_slot()
+        match self {
+            ChannelSpec::Pipe { .. } => PIPE_SLOTS * self.messages_per_slot(),
+            ChannelSpec::Socket { .. } => (SOCKET_LIMIT - SOCKET_BASE).div_ceil(self.charge()),
+            ChannelSpec::Semaphore => u32::MAX,
+        }
     }
 }
 
@@ -234,6 +285,16 @@ pub enum ProgramError {
         /// How often.
         times: u64,
     },
+    /// A script reaps more tasks than it creates.
+    #[error("script {script} creates {created} tasks and reaps {reaped}")]
+    Reaped {
+        /// The script.
+        script: usize,
+        /// Tasks that it creates.
+        created: u64,
+        /// Tasks whose exit it waits for.
+        reaped: u64,
+    },
     /// A message that does not fit a slot, or none.
     #[error("channel {0}: a message has 1 to 4096 bytes")]
     MessageSize(usize),
@@ -250,8 +311,8 @@ pub enum ProgramError {
 }
 
 impl Program {
-    /// Checks that every id exists, loops go back, each task is spawned once and each channel's sends and receives are
-    /// equal in number, so that the program can end.
+    /// Checks that every id exists, loops go back, each task is spawned once, none reaps more than it creates, and each
+    /// channel's sends and receives are equal in number, so that the program can end.
     ///
     /// # Errors
     /// The first thing that makes no sense.
@@ -260,7 +321,7 @@ impl Program {
             return Err(ProgramError::Empty);
         }
         for (channel, spec) in self.channels.iter().enumerate() {
-            let ChannelSpec::Pipe { message_bytes } = *spec;
+            let (ChannelSpec::Pipe { message_bytes } | ChannelSpec::Socket { message_bytes }) = *spec else { continue };
             if message_bytes == 0 || message_bytes > PIPE_SLOT_BYTES {
                 return Err(ProgramError::MessageSize(channel));
             }
@@ -273,7 +334,10 @@ impl Program {
         let mut totals = Totals::new(self);
         for (task, spec) in self.tasks.iter().enumerate() {
             let script = self.scripts.get(spec.script.index()).ok_or(ProgramError::NoScript(task))?;
-            totals.add(script);
+            let (created, reaped) = totals.add(script);
+            if reaped > created {
+                return Err(ProgramError::Reaped { script: spec.script.index(), created, reaped });
+            }
         }
         totals.spawned[0] += 1;
         if let Some((task, &times)) = totals.spawned.iter().enumerate().find(|&(_, &times)| times != 1) {
@@ -291,7 +355,7 @@ impl Program {
         let (what, id, count) = match *step {
             Op::Send { channel } | Op::Receive { channel } => ("channel", channel.0, self.channels.len()),
             Op::Wait { gate } | Op::Open { gate } => ("gate", gate.0, self.gates as usize),
-            Op::Spawn { task } | Op::Join { task } => ("task", task.0, self.tasks.len()),
+            Op::Spawn { task } | Op::Fork { task } | Op::Join { task } => ("task", task.0, self.tasks.len()),
             Op::Memory { profile, .. } => ("memory profile", profile.0, self.profiles.len()),
             Op::Repeat { to, times, counter } => {
                 return match to as usize >= op || times == 0 || usize::from(counter) >= Op::LOOPS {
@@ -299,7 +363,7 @@ impl Program {
                     false => Ok(()),
                 };
             }
-            Op::Compute { .. } | Op::Exec | Op::Start | Op::Stop => return Ok(()),
+            Op::Compute { .. } | Op::SetSlice { .. } | Op::Exec | Op::Reap | Op::Start | Op::Stop => return Ok(()),
         };
         match (id as usize) < count {
             true => Ok(()),
@@ -332,9 +396,10 @@ impl Totals {
         Totals { spawned: vec![0; tasks], sent: vec![0; channels], received: vec![0; channels] }
     }
 
-    /// Adds what one run of a (checked) script does. From its end to its start: a loop's factor holds from its `Repeat` back to
-    /// the first op of its body.
-    fn add(&mut self, script: &Script) {
+    /// Adds what one run of a (checked) script does; the number of tasks that it creates and reaps. From its end to its start: a
+    /// loop's factor holds from its `Repeat` back to the first op of its body.
+    fn add(&mut self, script: &Script) -> (u64, u64) {
+        let (mut created, mut reaped) = (0, 0);
         let mut loops: Vec<(usize, u64)> = Vec::new();
         for (index, op) in script.ops.iter().enumerate().rev() {
             loops.retain(|&(to, _)| to <= index);
@@ -343,10 +408,15 @@ impl Totals {
                 Op::Repeat { to, times, .. } => loops.push((to as usize, times)),
                 Op::Send { channel } => self.sent[channel.index()] += times,
                 Op::Receive { channel } => self.received[channel.index()] += times,
-                Op::Spawn { task } => self.spawned[task.index()] += times,
+                Op::Spawn { task } | Op::Fork { task } => {
+                    self.spawned[task.index()] += times;
+                    created += times;
+                }
+                Op::Reap => reaped += times,
                 _ => {}
             }
         }
+        (created, reaped)
     }
 }
 
@@ -380,6 +450,38 @@ mod tests {
         assert_eq!(ChannelSpec::Pipe { message_bytes: 100 }.capacity(), 640);
         assert_eq!(ChannelSpec::Pipe { message_bytes: 1 }.capacity(), 65536);
         assert_eq!(ChannelSpec::Pipe { message_bytes: 4096 }.capacity(), 16);
+    }
+
+    #[test]
+    fn a_socket_takes_what_a_fill_test_of_6_18_on_x86_measured() {
+        // Bytes, messages that fitted, messages read until the full socket could be written to: measured on a default socketpair.
+        for (message_bytes, fits, read) in [
+            (1, 278, 209),
+            (100, 278, 209),
+            (192, 278, 209),
+            (193, 167, 126),
+            (704, 167, 126),
+            (705, 93, 70),
+            (1728, 93, 70),
+            (1729, 49, 37),
+            (3776, 49, 37),
+            (3777, 44, 34),
+            (4096, 44, 34),
+        ] {
+            let socket = ChannelSpec::Socket { message_bytes };
+            assert_eq!(socket.capacity(), fits, "{message_bytes} bytes");
+            let left = (SOCKET_LOW - SOCKET_BASE) / socket.charge();
+            assert_eq!(socket.capacity() - left, read, "{message_bytes} bytes");
+        }
+    }
+
+    #[test]
+    fn a_task_that_reaps_more_than_it_creates_is_refused() {
+        let mut program = ping(1, 1);
+        program.scripts[0].ops[3] = Op::Reap;
+        assert_eq!(program.validate(), Ok(()));
+        program.scripts[0].ops.push(Op::Reap);
+        assert_eq!(program.validate(), Err(ProgramError::Reaped { script: 0, created: 1, reaped: 2 }));
     }
 
     #[test]

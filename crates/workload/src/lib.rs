@@ -3,20 +3,28 @@
 //! A workload is named `suite/case,key=value,…`, for example `hackbench/threads-pipe,loops=1000`.
 
 mod hackbench;
+mod hogs;
 mod mcf;
+mod pingpong;
 
-use huddle_program::Program;
+use huddle_program::{ChannelId, GateId, Op, Program, Script};
 
-pub use hackbench::Hackbench;
+pub use hackbench::{Hackbench, Mode};
+pub use hogs::Hogs;
 pub use mcf::Mcf;
+pub use pingpong::{Pingpong, Via};
 
 /// A benchmark with its parameters. The load (groups, copies) is given when a program is built.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Workload {
-    /// Groups of senders and receivers over pipes.
+    /// Groups of senders and receivers over pipes or socketpairs.
     Hackbench(Hackbench),
+    /// Compute tasks forked from one parent.
+    Hogs(Hogs),
     /// Independent memory-bound copies.
     Mcf(Mcf),
+    /// Pairs that hand a token to and fro.
+    Pingpong(Pingpong),
 }
 
 /// A workload that cannot be had.
@@ -54,6 +62,18 @@ pub enum WorkloadError {
         /// Greatest value.
         max: u64,
     },
+    /// A parameter's value is not one of its words.
+    #[error("workload `{workload}`: `{key}={value}` must be one of {known}")]
+    BadWord {
+        /// The workload.
+        workload: String,
+        /// The parameter.
+        key: String,
+        /// Its value.
+        value: String,
+        /// The words.
+        known: &'static str,
+    },
     /// A parameter is given again.
     #[error("workload `{workload}`: `{key}` is given twice; give it once")]
     Repeated {
@@ -89,11 +109,22 @@ pub enum WorkloadError {
 /// Most tasks of a program; channels are always fewer.
 pub const MAX_TASKS: u64 = 1_000_000;
 
-/// Most groups or copies.
+/// Most groups, copies, hogs or pairs.
 const MAX_LOAD: u32 = 10_000;
 
 /// Every workload's name.
-pub const NAMES: &[&str] = &[hackbench::NAME, mcf::NAME];
+pub const NAMES: &[&str] = &[
+    Mode::ThreadsPipe.name(),
+    Mode::ThreadsSocket.name(),
+    Mode::ProcessesPipe.name(),
+    Mode::ProcessesSocket.name(),
+    hogs::NAME,
+    mcf::NAME,
+    pingpong::NAME,
+];
+
+/// The parameters that state a length ([`Workload::work`]).
+pub const WORK_KEYS: &[&str] = &["loops", "ms", "minstr", "rounds"];
 
 impl Workload {
     /// Reads `suite/case,key=value,…`.
@@ -109,8 +140,12 @@ impl Workload {
         if let Some((_, key)) = keys.iter().enumerate().find(|&(index, key)| keys[..index].contains(key)) {
             return Err(WorkloadError::Repeated { workload: name.to_owned(), key: (*key).to_owned() });
         }
+        if let Some(mode) = Mode::ALL.into_iter().find(|mode| mode.name() == name) {
+            return Hackbench::parse(mode, &parameters).map(Workload::Hackbench);
+        }
         match name {
-            hackbench::NAME => Hackbench::parse(&parameters).map(Workload::Hackbench),
+            hogs::NAME => Hogs::parse(&parameters).map(Workload::Hogs),
+            pingpong::NAME => Pingpong::parse(&parameters).map(Workload::Pingpong),
             mcf::NAME => Mcf::parse(&parameters).map(Workload::Mcf),
             _ => Err(WorkloadError::Unknown { name: name.to_owned(), known: NAMES.join(", ") }),
         }
@@ -119,8 +154,10 @@ impl Workload {
     /// `suite/case`.
     pub fn name(&self) -> &'static str {
         match self {
-            Workload::Hackbench(_) => hackbench::NAME,
+            Workload::Hackbench(hackbench) => hackbench.mode.name(),
+            Workload::Hogs(_) => hogs::NAME,
             Workload::Mcf(_) => mcf::NAME,
+            Workload::Pingpong(_) => pingpong::NAME,
         }
     }
 
@@ -128,7 +165,9 @@ impl Workload {
     pub fn parameters(&self) -> String {
         match self {
             Workload::Hackbench(hackbench) => hackbench.parameters(),
+            Workload::Hogs(hogs) => hogs.parameters(),
             Workload::Mcf(mcf) => mcf.parameters(),
+            Workload::Pingpong(pingpong) => pingpong.parameters(),
         }
     }
 
@@ -136,7 +175,9 @@ impl Workload {
     pub fn load_unit(&self) -> &'static str {
         match self {
             Workload::Hackbench(_) => "groups",
+            Workload::Hogs(_) => "hogs",
             Workload::Mcf(_) => "copies",
+            Workload::Pingpong(_) => "pairs",
         }
     }
 
@@ -144,15 +185,19 @@ impl Workload {
     pub fn work_unit(&self) -> &'static str {
         match self {
             Workload::Hackbench(_) => "loops",
+            Workload::Hogs(_) => "milliseconds",
             Workload::Mcf(_) => "million instructions",
+            Workload::Pingpong(_) => "rounds",
         }
     }
 
-    /// The length: loops of a sender, millions of instructions of a copy. Elapsed time grows in proportion.
+    /// The length: loops of a sender, milliseconds of a hog, millions of instructions of a copy, rounds of a pair. Elapsed time grows in proportion.
     pub fn work(&self) -> u64 {
         match self {
             Workload::Hackbench(hackbench) => hackbench.loops,
+            Workload::Hogs(hogs) => hogs.ms,
             Workload::Mcf(mcf) => mcf.million_instructions,
+            Workload::Pingpong(pingpong) => pingpong.rounds,
         }
     }
 
@@ -161,7 +206,9 @@ impl Workload {
     pub fn with_work(&self, work: u64) -> Workload {
         match self {
             Workload::Hackbench(hackbench) => Workload::Hackbench(Hackbench { loops: work, ..hackbench.clone() }),
+            Workload::Hogs(_) => Workload::Hogs(Hogs { ms: work }),
             Workload::Mcf(_) => Workload::Mcf(Mcf { million_instructions: work }),
+            Workload::Pingpong(pingpong) => Workload::Pingpong(Pingpong { rounds: work, ..pingpong.clone() }),
         }
     }
 
@@ -176,7 +223,8 @@ impl Workload {
         }
         let per_load = match self {
             Workload::Hackbench(hackbench) => 2 * u64::from(hackbench.fds),
-            Workload::Mcf(_) => 1,
+            Workload::Hogs(_) | Workload::Mcf(_) => 1,
+            Workload::Pingpong(_) => 2,
         };
         let tasks = 1 + u64::from(load) * per_load;
         if tasks > MAX_TASKS {
@@ -193,9 +241,31 @@ impl Workload {
         self.check(load)?;
         Ok(match self {
             Workload::Hackbench(hackbench) => hackbench.program(load),
+            Workload::Hogs(hogs) => hogs.program(load),
             Workload::Mcf(mcf) => mcf.program(load),
+            Workload::Pingpong(pingpong) => pingpong.program(load),
         })
     }
+}
+
+/// How main starts workers behind a gate: creates them, receives one byte of each, begins to measure and opens the gate.
+fn start(create: impl Iterator<Item = Op>, ready: ChannelId, gate: GateId) -> Vec<Op> {
+    let mut ops: Vec<Op> = create.collect();
+    let workers = ops.len() as u32;
+    ops.push(Op::Receive { channel: ready });
+    ops.push(Op::Repeat { to: workers, times: workers.into(), counter: 0 });
+    ops.push(Op::Start);
+    ops.push(Op::Open { gate });
+    ops
+}
+
+/// A worker that says it is ready, waits for the gate and runs `body` so many times.
+fn worker(ready: ChannelId, gate: GateId, body: impl IntoIterator<Item = Op>, times: u64) -> Script {
+    let mut ops = vec![Op::Send { channel: ready }, Op::Wait { gate }];
+    let to = ops.len() as u32;
+    ops.extend(body);
+    ops.push(Op::Repeat { to, times, counter: 0 });
+    Script { ops }
 }
 
 /// Reads `key=value` with a whole number in a range.
@@ -222,6 +292,20 @@ mod tests {
         {
             let error = Workload::parse(text).unwrap_err();
             assert!(error.to_string().ends_with(&format!("`{key}` is given twice; give it once")), "{error}");
+        }
+    }
+
+    #[test]
+    fn every_name_is_read_and_told_again() {
+        for &name in NAMES {
+            let workload = Workload::parse(name).unwrap();
+            assert_eq!(workload.name(), name);
+            let again = Workload::parse(&format!("{name},{}", workload.parameters())).unwrap();
+            assert_eq!(again, workload);
+            assert_eq!(workload.with_work(12_345).work(), 12_345);
+            let stated = workload.parameters();
+            let works = |parameter: &str| WORK_KEYS.iter().any(|key| parameter.starts_with(&format!("{key}=")));
+            assert_eq!(stated.split(',').filter(|parameter| works(parameter)).count(), 1, "{stated}");
         }
     }
 

@@ -1,4 +1,6 @@
-//! The load inside a guest: pairs of threads that wake each other, and hogs that never sleep.
+//! The load inside a guest: pairs of threads that wake each other, groups that write to each other, and hogs that never sleep.
+//!
+//! A group is hackbench's, over pipes: every sender writes 100 bytes to every receiver in turn.
 //!
 //! A pair is two threads and two pipes. Each thread waits in `read` for the other's message, which carries the sender's CPU, and
 //! answers it. A hog spins and notes its CPU every millisecond. The first thread looks at the hogs and collects what the others
@@ -22,17 +24,26 @@ use xtask::load::{Load, Spread, Wakeups};
 
 #[derive(Parser)]
 #[command(about = "Pairs of threads that wake each other and hogs, and where the scheduler lets them run")]
-#[command(group(ArgGroup::new("load").args(["pairs", "hogs"]).required(true).multiple(true)))]
+#[command(group(ArgGroup::new("load").args(["pairs", "groups", "hogs", "offsets"]).required(true).multiple(true)))]
 struct Asked {
     /// Pairs of threads that send a message back and forth
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pairs: Option<u64>,
+    /// Groups of senders and receivers, as hackbench has them
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    groups: Option<u64>,
+    /// Senders of a group, and receivers
+    #[arg(long, default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    fds: u64,
+    /// Print where the kernel's task_struct has these members, bytes, and leave
+    #[arg(long, value_name = "MEMBER", num_args = 1.., conflicts_with_all = ["pairs", "groups", "hogs"])]
+    offsets: Vec<String>,
     /// Threads that never sleep
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     hogs: Option<u64>,
     /// How long to look at them
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
-    seconds: Duration,
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, required_unless_present = "offsets")]
+    seconds: Option<Duration>,
     /// How long they run before
     #[arg(long, default_value = "1", value_name = "SECONDS", value_parser = seconds)]
     warm_up: Duration,
@@ -64,7 +75,11 @@ const NOWHERE: usize = usize::MAX;
 fn main() -> ExitCode {
     let asked = Asked::parse();
     // Threads that did not come back end with the process.
-    match run(&asked).and_then(|load| print(&load, asked.json)) {
+    let done = match asked.offsets.as_slice() {
+        [] => run(&asked).and_then(|load| print(&load, asked.json)),
+        members => print_offsets(members),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("guest-load: {error:#}");
@@ -86,6 +101,16 @@ fn print(load: &Load, json: bool) -> Result<()> {
     writeln!(io::stdout(), "{line}").context("cannot write the result")
 }
 
+/// A line of `MEMBER OFFSET` for each.
+fn print_offsets(members: &[String]) -> Result<()> {
+    let types = std::fs::read("/sys/kernel/btf/vmlinux").context("the kernel does not describe its types")?;
+    for member in members {
+        let offset = xtask::btf::offset(&types, "task_struct", member)?;
+        writeln!(io::stdout(), "{member} {offset}").context("cannot write the result")?;
+    }
+    Ok(())
+}
+
 fn run(asked: &Asked) -> Result<Load> {
     let (_, topology) = load_topology(None)?;
     let shared = Arc::new(Shared::new(asked, &topology)?);
@@ -95,6 +120,10 @@ fn run(asked: &Asked) -> Result<Load> {
         crew.start_hogs()?;
     }
     crew.start_pairs(pairs)?;
+    let groups = asked.groups.unwrap_or_default();
+    for _ in 0..groups {
+        crew.start_group(asked.fds)?;
+    }
     if asked.fill_cluster {
         crew.fill_cluster(&topology)?;
     }
@@ -103,9 +132,10 @@ fn run(asked: &Asked) -> Result<Load> {
     }
     let mut load = Load {
         pairs,
+        groups,
         hogs,
         bound_hogs: shared.filled.get().map_or(0, |filled| filled.len() as u64),
-        seconds: asked.seconds.as_secs_f64(),
+        seconds: asked.seconds.unwrap_or_default().as_secs_f64(),
         clusters: shared.clusters.sets().len() as u64,
         spread: shared.look(),
         ..Load::default()
@@ -146,7 +176,7 @@ impl Shared {
         Ok(Shared {
             started: Instant::now(),
             from: asked.warm_up,
-            until: asked.warm_up + asked.seconds,
+            until: asked.warm_up + asked.seconds.unwrap_or_default(),
             work: Duration::from_micros(asked.work),
             online: topology.online.clone(),
             clusters: clusters(topology)?,
@@ -204,7 +234,13 @@ fn count(cpus: impl Iterator<Item = CpuId>, clusters: &Partition, sizes: &mut [u
 /// What a thread has counted when it ends.
 enum Counted {
     Pair(Pair),
-    Hog { cpu_changes: u64, cluster_changes: u64 },
+    /// Messages read.
+    Receiver(u64),
+    Sender,
+    Hog {
+        cpu_changes: u64,
+        cluster_changes: u64,
+    },
     Bound,
 }
 
@@ -251,6 +287,22 @@ impl Crew {
         Ok(())
     }
 
+    /// The receivers of a group, then its senders.
+    fn start_group(&mut self, fds: u64) -> Result<()> {
+        let mut writers = Vec::new();
+        for _ in 0..fds {
+            let (reader, writer) = io::pipe().context("no pipes for a group")?;
+            writers.push(writer);
+            self.start("receiver", move |shared| receive(shared, reader))?;
+        }
+        for _ in 0..fds {
+            let writers: io::Result<Vec<PipeWriter>> = writers.iter().map(PipeWriter::try_clone).collect();
+            let writers = writers.context("no files for the senders of a group")?;
+            self.start("sender", move |shared| send_to_all(shared, writers))?;
+        }
+        Ok(())
+    }
+
     fn start_hogs(&mut self) -> Result<()> {
         for hog in 0..self.shared.hogs.len() {
             self.start("hog", move |shared| run_hog(shared, hog))?;
@@ -288,12 +340,40 @@ impl Crew {
                     load.spread.cpu_changes += cpu_changes;
                     load.spread.cluster_changes += cluster_changes;
                 }
-                Counted::Bound => {}
+                Counted::Receiver(messages) => load.messages += messages,
+                Counted::Sender | Counted::Bound => {}
             }
         }
         load.delay_mean_ns = u64::try_from(delays / u128::from(load.messages.max(1))).unwrap_or(u64::MAX);
         Ok(())
     }
+}
+
+/// Bytes of a message of a group.
+const GROUP_MESSAGE: usize = 100;
+
+/// Reads until the senders are gone; counts what came after the warm-up.
+fn receive(shared: &Shared, mut from: PipeReader) -> Result<Counted> {
+    let (mut bytes, mut messages) = ([0; GROUP_MESSAGE], 0);
+    loop {
+        match from.read_exact(&mut bytes) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(Counted::Receiver(messages)),
+            Err(error) => return Err(error).context("a receiver cannot read"),
+        }
+        let now = shared.now();
+        messages += u64::from(now >= shared.from && now < shared.until);
+    }
+}
+
+/// Writes to each receiver in turn until the end.
+fn send_to_all(shared: &Shared, mut to: Vec<PipeWriter>) -> Result<Counted> {
+    while shared.now() < shared.until {
+        for receiver in &mut to {
+            receiver.write_all(&[0; GROUP_MESSAGE]).context("a sender cannot write")?;
+        }
+    }
+    Ok(Counted::Sender)
 }
 
 /// What one thread of a pair counted.

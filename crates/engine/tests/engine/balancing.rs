@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use huddle_domains::Kernel;
 use huddle_engine::Cause;
 use huddle_machine::{Arch, Layout, Machine, Topology};
+use huddle_program::Op;
 
 use crate::watch::Watch;
 use crate::world::{MS, World, hogs, undisturbed};
@@ -208,4 +209,29 @@ fn an_idle_cpu_pulls_from_an_overloaded_one() {
     let (report, _) = world.run(&hogs(&[100, 300, 300]), "0,1", &[], 1);
     let busy = report.utilisation();
     assert!(busy > 0.9, "{busy}");
+}
+
+/// How many of a process's eight threads end on each node of a Kunpeng 920, two nodes of 24 CPUs allowed. They compute for 2 s.
+fn threads_by_node(kernel: &str, processes: bool) -> BTreeMap<u32, usize> {
+    let machine = undisturbed("kunpeng920");
+    let world = World::with_kernel(&machine, "linux-6.7", |record| *record = Kernel::load(kernel).unwrap());
+    let mut program = hogs(&[2000; 8]);
+    if processes {
+        program.scripts[1..].iter_mut().for_each(|script| script.ops.insert(0, Op::Exec));
+    }
+    let (_, watch) = world.run(&program, "0-47", &[], 1);
+    let mut nodes = BTreeMap::new();
+    (1..=8).for_each(|task| *nodes.entry(world.tree.node_of[watch.place(task)]).or_default() += 1);
+    nodes
+}
+
+#[test]
+fn kunpeng_threads_of_a_process_end_on_one_node_only_with_cache_aware_balancing_and_processes_do_not() {
+    let spread = |nodes: &BTreeMap<u32, usize>| nodes.len() == 2 && nodes.values().all(|&tasks| tasks >= 2);
+    let gathered = threads_by_node("7.2", false);
+    assert_eq!(gathered.values().copied().max(), Some(8), "{gathered:?}");
+    let without = threads_by_node("7.2-nocache", false);
+    assert!(spread(&without), "{without:?}");
+    let processes = threads_by_node("7.2", true);
+    assert!(spread(&processes), "{processes:?}");
 }

@@ -1,6 +1,5 @@
 //! What cannot be simulated is refused with one clear line.
 
-use huddle_domains::Kernel;
 use huddle_engine::SimError;
 use huddle_program::{GateId, Op, ProgramError, TaskId};
 
@@ -45,15 +44,6 @@ fn tasks_that_wait_for_ever_end_in_an_error() {
         other => panic!("{other}"),
     };
     assert_eq!(waiting, 2);
-}
-
-#[test]
-fn a_kernel_whose_sleepers_stay_queued() {
-    let later = |kernel: &mut Kernel| *kernel = Kernel::load("6.12").unwrap();
-    let world = World::with_kernel(&machine("kunpeng920:nodes=1"), "linux-6.7", later);
-    let error = world.try_run(&hackbench(1, 1), "0-23", &[], (1, LIMIT), &mut Quiet).unwrap_err();
-    assert!(matches!(&error, SimError::NotSimulated { kernel, .. } if kernel == "6.12"), "{error}");
-    assert!(error.to_string().contains("delayed dequeue"), "{error}");
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Laws that hold in every run of hackbench, on machines and CPUs of many shapes.
 
-use huddle_domains::PipeWriterWake;
+use huddle_domains::{Kernel, PipeWriterWake, QueueKind, kernel_names};
 use huddle_engine::Cause;
 use huddle_machine::Distance;
+use huddle_program::Program;
 
 use crate::world::{World, hackbench, machine};
 
@@ -19,9 +20,13 @@ const POLICIES: [&str; 7] = [
 /// Runs hackbench and checks what must hold whatever the machine and the policy.
 pub fn lawful(world: &World, cpus: &str, groups: u32, loops: u64, seed: u64) {
     let program = hackbench(groups, loops);
-    let (report, watch) = world.run(&program, cpus, &[], seed);
-    let workers = 40 * groups;
-    assert_eq!(report.messages, u64::from(groups) * 400 * loops + u64::from(workers), "messages and ready bytes");
+    lawful_program(world, cpus, &program, (40 * groups, u64::from(groups) * 400 * loops), seed);
+}
+
+/// The same of a hackbench of so many workers and messages between them.
+pub fn lawful_program(world: &World, cpus: &str, program: &Program, (workers, messages): (u32, u64), seed: u64) {
+    let (report, watch) = world.run(program, cpus, &[], seed);
+    assert_eq!(report.messages, messages + u64::from(workers), "messages and ready bytes");
     for task in 1..=workers as usize {
         let finished = report.finished_ns[task];
         assert!(finished > 0 && finished <= report.measured_ns, "task {task} finished at {finished}");
@@ -50,8 +55,64 @@ fn kunpeng_one_node_under_every_policy() {
     }
 }
 
-/// Beside those above: all but those whose kernel has delayed dequeue.
-const OTHER_POLICIES: [&str; 16] = [
+/// Every kernel of the fair class, under a policy that knows its domains.
+fn every_kernel(mut test: impl FnMut(&str, Kernel, &str)) {
+    for name in kernel_names() {
+        let kernel = Kernel::load(&name).unwrap();
+        if kernel.queue.kind != QueueKind::ClusterDsq {
+            let flag = kernel.domains.cluster.as_ref().is_some_and(|cluster| cluster.flag);
+            test(&name, kernel, if flag { "linux-6.7" } else { "linux-5.10" });
+        }
+    }
+}
+
+#[test]
+fn every_kernel_on_a_kunpeng_node_two_nodes_a_xeon_and_jacobsville() {
+    let machines = ["kunpeng920:nodes=1", "kunpeng920", "xeon-2s44c88t", "jacobsville"].map(machine);
+    every_kernel(|name, kernel, policy| {
+        println!("{name}");
+        for (machine, (cpus, groups)) in machines.iter().zip([("0-7", 1), ("0-47", 2), ("0-87", 2), ("0-23", 1)]) {
+            let world = World::with_kernel(machine, policy, |record| *record = kernel.clone());
+            lawful(&world, cpus, groups, 6, 4);
+        }
+    });
+}
+
+#[test]
+fn every_kernel_that_is_not_preemptible_on_four_crowded_cpus() {
+    let mut machine = machine("kunpeng920:nodes=1");
+    machine.config.preempt = false;
+    every_kernel(|name, kernel, policy| {
+        println!("{name}");
+        let world = World::with_kernel(&machine, policy, |record| *record = kernel.clone());
+        (0..2).for_each(|seed| lawful(&world, "0-3", 1, 20, seed));
+    });
+}
+
+#[test]
+fn kunpeng_only_kernels_with_delayed_dequeue_wake_tasks_on_queues_that_they_never_left() {
+    let machine = machine("kunpeng920:nodes=1");
+    every_kernel(|name, kernel, policy| {
+        let delays = kernel.queue.delay_dequeue;
+        let world = World::with_kernel(&machine, policy, |record| *record = kernel.clone());
+        let (report, _) = world.run(&hackbench(1, 50), "0-3", &[], 1);
+        assert_eq!(report.wakes.requeued > 0, delays, "{name}");
+    });
+}
+
+#[test]
+fn kunpeng_before_5_8_no_wake_up_goes_without_placement() {
+    let machine = machine("kunpeng920");
+    for (name, wanted) in [("4.17", false), ("5.9", true)] {
+        let later = |record: &mut Kernel| *record = Kernel::load(name).unwrap();
+        let world = World::with_kernel(&machine, "linux-5.9", later);
+        let (report, _) = world.run(&hackbench(2, 50), "0-47", &[], 1);
+        assert_eq!(report.wakes.unplaced > 0, wanted, "{name}");
+    }
+}
+
+/// Beside those of the first list.
+const OTHER_POLICIES: [&str; 19] = [
     "linux-4.17",
     "no-idle-core",
     "subhra-full-2018",
@@ -66,6 +127,9 @@ const OTHER_POLICIES: [&str; 16] = [
     "v7-cluster-scan",
     "v7-second-chance",
     "v7-scan-prev-llc",
+    "linux-6.12",
+    "linux-7.2",
+    "linux-7.2-nocache",
     "scx-default-6.12",
     "scx-default-7.2",
 ];

@@ -4,11 +4,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
 
 mod balancing;
+mod counterfactual;
 mod determinism;
 mod dsq;
 mod errors;
 mod hackbench;
 mod laws;
 mod memory;
+mod sockets;
 mod watch;
 mod world;

@@ -137,7 +137,7 @@ impl Watch {
 
         let wakes = &report.wakes;
         let placed: u64 = wakes.placed.iter().flatten().sum();
-        assert_eq!(wakes.total(), placed + wakes.unplaced);
+        assert_eq!(wakes.total(), placed + wakes.unplaced + wakes.requeued);
         assert_eq!(wakes.waker_to_chosen.iter().sum::<u64>(), placed, "every placed wake-up has a distance");
         assert!(placed <= self.wakes.len() as u64, "{placed} wake-ups reported, {} seen", self.wakes.len());
         assert!(wakes.wide <= placed && wakes.exhausted <= placed);

@@ -1,7 +1,7 @@
 //! A machine, a kernel and a policy to run programs on, and the programs that several tests use.
 
 use huddle_domains::{DomainTree, Kernel};
-use huddle_engine::{Observer, Report, Setup, SimError, simulate_with};
+use huddle_engine::{Conditions, Observer, Rebuild, Report, Setup, SimError, Without, simulate_with};
 use huddle_machine::{COST_KEYS, CostKey, Costs, CpuId, CpuSet, Machine, Value};
 use huddle_policy::{Plan, Policy};
 use huddle_program::{Op, Program, Script, ScriptId, TaskId, TaskSpec};
@@ -17,6 +17,10 @@ pub struct World {
     pub kernel: Kernel,
     pub tree: DomainTree,
     pub plan: Plan,
+    /// Mechanisms left out.
+    pub without: Without,
+    /// Domains and plan that replace the others after so many ns of the measured stretch.
+    pub later: Option<(u64, DomainTree, Plan)>,
 }
 
 impl World {
@@ -31,7 +35,24 @@ impl World {
         change(&mut kernel);
         let tree = huddle_domains::build(&machine.topology, &kernel);
         let plan = policy.compile(&tree, &machine.topology);
-        World { machine: machine.clone(), kernel, tree, plan }
+        World { machine: machine.clone(), kernel, tree, plan, without: Without::default(), later: None }
+    }
+
+    /// Without these mechanisms.
+    pub fn without(mut self, names: &[&str]) -> World {
+        self.without = Without::parse(names.iter().copied()).unwrap();
+        self
+    }
+
+    /// Becomes another world's domains after so many ns of the measured stretch.
+    pub fn then(mut self, after_ns: u64, other: World) -> World {
+        self.later = Some((after_ns, other.tree, other.plan));
+        self
+    }
+
+    fn conditions(&self) -> Conditions<'_> {
+        let rebuild = self.later.as_ref().map(|(after_ns, tree, plan)| Rebuild { after_ns: *after_ns, tree, plan });
+        Conditions { without: self.without, rebuild }
     }
 
     /// Runs a program that may fail.
@@ -54,6 +75,7 @@ impl World {
             pins: &pins,
             seed,
             limit_ns,
+            conditions: self.conditions(),
         };
         simulate_with(&setup, observer)
     }

@@ -4,7 +4,10 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use huddle_lab::{Affinity, Experiment, LabError, MAX_RUNS, MAX_SECONDS, MIN_SECONDS, Options, Progress, Spread};
+use huddle_lab::{
+    Affinity, Conditions, Experiment, LabError, MAX_RUNS, MAX_SECONDS, MIN_SECONDS, Options, Override, Part, Progress,
+    Spread, Without,
+};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
@@ -16,22 +19,27 @@ use crate::output::Output;
 #[command(after_help = "Examples:\n  \
     huddle compare rfc2-one-node --reduced\n  \
     huddle compare --machine kunpeng920 --nodes 0 --workload hackbench/threads-pipe --load 1,2,4 \\\n      \
-    --policies linux-5.9,rfc2-cluster --runs 5 --json result.json")]
+    --policies linux-5.9,rfc2-cluster --runs 5 --json result.json\n  \
+    huddle compare --machine kunpeng920 --nodes 0 --workload hackbench/processes-socket,size=1000 --load 4 \\\n      \
+    --policies linux-5.10,linux-6.7 --override kernel=6.7,queue=5.10")]
 pub struct Args {
     /// A shipped experiment (see --list), or the path of an experiment's .toml file
     experiment: Option<String>,
     /// Machine of a table of one's own: a built-in name or a machine file
     #[arg(long, value_name = "MACHINE")]
     machine: Option<String>,
-    /// Its workload, as suite/case,key=value; a stated length (loops=, minstr=) is run as it is
+    /// Its workload, as suite/case,key=value; a stated length (loops=, minstr=, ms=, rounds=) is run as it is
     #[arg(long, value_name = "WORKLOAD")]
     workload: Option<String>,
-    /// Loads, comma-separated: groups, copies
+    /// Loads, comma-separated: groups, copies, hogs, pairs
     #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     load: Option<String>,
     /// Policies, comma-separated; the first is the baseline
     #[arg(long, value_name = "LIST")]
     policies: Option<String>,
+    /// Parts of kernel records for all policies in place of their own kernels': kernel (all of it), domains, balance, queue
+    #[arg(long = "override", value_name = "PART=KERNEL,…")]
+    overrides: Option<String>,
     /// NUMA nodes that the benchmark may use, comma-separated, as numactl -N sets them
     #[arg(long, value_name = "LIST")]
     nodes: Option<String>,
@@ -50,6 +58,15 @@ pub struct Args {
     /// Simulations at once; all cores when not given. The result does not depend on it
     #[arg(long, value_name = "JOBS", allow_hyphen_values = true)]
     jobs: Option<String>,
+    /// Mechanisms to leave out, comma-separated, to see what hangs on them; `help` lists them
+    #[arg(long, value_name = "LIST")]
+    without: Option<String>,
+    /// The cluster level at boot, for the kernels that have it: on or off
+    #[arg(long, value_name = "STATE")]
+    cluster: Option<String>,
+    /// Switch the cluster level over so many simulated seconds after a run's start; the domains are rebuilt
+    #[arg(long, value_name = "SECONDS", allow_hyphen_values = true)]
+    switch_cluster: Option<String>,
     /// Fewer and shorter runs, as the experiment states them
     #[arg(long)]
     reduced: bool,
@@ -69,6 +86,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let json = args.json.as_deref().map(|path| Output::new("--json", path)).transpose()?;
     if args.list {
         return list(args, json);
+    }
+    if args.without.as_deref() == Some("help") {
+        return mechanisms(json);
     }
     let experiment = experiment(args)?;
     let options = Options {
@@ -142,6 +162,9 @@ fn experiment(args: &Args) -> Result<Experiment, Failure> {
         }
         None => own(args, loads, policies)?,
     };
+    if let Some(overrides) = &args.overrides {
+        experiment.overrides = Some(Override::parse(overrides).map_err(|error| Failure::usage(format!("--{error}")))?);
+    }
     if args.reduced {
         experiment.reduce();
     }
@@ -154,10 +177,45 @@ fn experiment(args: &Args) -> Result<Experiment, Failure> {
         let fit = |seconds: &f64| (MIN_SECONDS..=MAX_SECONDS).contains(seconds);
         experiment.last(number("--seconds", seconds, &wanted, fit)?);
     }
+    change(&mut experiment.conditions, args)?;
     match experiment.fault() {
         Some((key, message)) => Err(Failure::usage(format!("{key}: {message}"))),
         None => Ok(experiment),
     }
+}
+
+/// Changes of the command line, over those of the experiment.
+fn change(conditions: &mut Conditions, args: &Args) -> Result<(), Failure> {
+    if let Some(list) = &args.without {
+        let parsed = Without::parse(list.split(',').map(str::trim));
+        conditions.without = parsed.map_err(|error| Failure::usage(format!("--without `{list}`: {error}")))?;
+    }
+    match args.cluster.as_deref() {
+        None => {}
+        Some("on") => conditions.cluster_off = false,
+        Some("off") => conditions.cluster_off = true,
+        Some(other) => return Err(Failure::usage(format!("--cluster {other}: must be on or off"))),
+    }
+    if let Some(seconds) = &args.switch_cluster {
+        let wanted = format!("from 0 to {MAX_SECONDS}");
+        let fit = |seconds: &f64| (0.0..=MAX_SECONDS).contains(seconds);
+        conditions.switch_cluster = Some(number("--switch-cluster", seconds, &wanted, fit)?);
+    }
+    Ok(())
+}
+
+/// The mechanisms that can be left out.
+fn mechanisms(json: Option<Output>) -> Result<(), Failure> {
+    let text: String = Part::ALL.iter().map(|part| format!("{:<13} {}\n", part.name(), part.meaning())).collect();
+    output(json, &text, || {
+        let entries: Vec<serde_json::Value> =
+            Part::ALL.iter().map(|part| json!({ "name": part.name(), "without": part.meaning() })).collect();
+        serde_json::to_string_pretty(&json!({
+            "schema": "huddle-mechanisms/1",
+            "version": env!("CARGO_PKG_VERSION"),
+            "mechanisms": entries,
+        }))
+    })
 }
 
 /// A table of one's own.

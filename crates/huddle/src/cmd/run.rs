@@ -15,7 +15,7 @@ use crate::failure::Failure;
 /// Read when there is no --config.
 const CONFIG: &str = "/etc/huddle.toml";
 /// Domains of kernels that have no record yet are taken from this one; the scheduler needs spans alone.
-const NEWEST: &str = "7.1";
+const NEWEST: &str = "7.2";
 const GATHER: &str = "huddle-gather";
 const SPREAD: &str = "huddle-spread";
 

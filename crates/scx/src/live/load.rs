@@ -402,7 +402,7 @@ fn near_steps(plan: &Plan) -> (u32, u32) {
     }
     let sync = steps.next_if(|(_, step)| matches!(step, Step::SyncStack { spare: None })).map_or(0, |(at, _)| at);
     let prev = match steps.next() {
-        Some((at, Step::ClaimPrev { within: Within::Cluster, core: false, no_busier: false })) => at,
+        Some((at, Step::ClaimPrev { within: Within::Cluster, core: false, no_busier: false, disallowed: false })) => at,
         _ => 0,
     };
     (sync, prev)
