@@ -111,8 +111,8 @@ fn kunpeng_before_5_8_no_wake_up_goes_without_placement() {
     }
 }
 
-/// Beside those above: all that run on a kernel's own queues.
-const OTHER_POLICIES: [&str; 14] = [
+/// Beside those of the first list.
+const OTHER_POLICIES: [&str; 19] = [
     "linux-4.17",
     "no-idle-core",
     "subhra-full-2018",
@@ -127,6 +127,11 @@ const OTHER_POLICIES: [&str; 14] = [
     "v7-cluster-scan",
     "v7-second-chance",
     "v7-scan-prev-llc",
+    "linux-6.12",
+    "linux-7.2",
+    "linux-7.2-nocache",
+    "scx-default-6.12",
+    "scx-default-7.2",
 ];
 
 #[test]

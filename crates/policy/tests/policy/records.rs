@@ -93,14 +93,16 @@ fn records_that_share_their_steps_are_kept_alike() {
     assert_eq!(without("rfc2-on-5.10", "ScanCluster"), policy("linux-5.10").steps);
     assert_eq!(without("linux-4.17", "IdleCore"), policy("no-idle-core").steps);
     assert_eq!(without("v7-scan-prev-llc", "ScanCluster"), policy("linux-6.0").steps);
-    let second_chance = changed("v7-second-chance", |step| match step {
-        Step::PrevIdle { keep, .. } => *keep = false,
-        _ => {}
+    let second_chance = changed("v7-second-chance", |step| {
+        if let Step::PrevIdle { keep, .. } = step {
+            *keep = false;
+        }
     });
     assert_eq!(second_chance[..second_chance.len() - 2], policy("v7-cluster-scan").steps[..second_chance.len() - 2]);
-    let transposed = changed("transpose-offset", |step| match step {
-        Step::ScanLlc { start, .. } => *start = Start::Target,
-        _ => {}
+    let transposed = changed("transpose-offset", |step| {
+        if let Step::ScanLlc { start, .. } = step {
+            *start = Start::Target;
+        }
     });
     assert_eq!(transposed, policy("linux-4.17").steps);
     for (name, change) in [

@@ -423,7 +423,7 @@ impl Reference<'_> {
                 if (core && !self.tree.smt_active) || !near {
                     return End::Continue;
                 }
-                if !self.claimable(p, core) && !(disallowed && self.idle_for_claim(p, core)) {
+                if !(disallowed || self.allowed(p)) || !self.idle_for_claim(p, core) {
                     return End::Continue;
                 }
                 let own = self.claim_cluster(p);
