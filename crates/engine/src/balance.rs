@@ -411,7 +411,7 @@ impl<O: Observer> Sim<'_, O> {
 
     /// `need_active_balance`: nothing moved, so the running task is to be pushed.
     fn needs_active_balance(&self, attempt: &Attempt) -> bool {
-        if self.cache.active && self.stays_for_cache(attempt.src, attempt.dst) {
+        if self.tuning.cache_aware && self.stays_for_cache(attempt.src, attempt.dst) {
             return false;
         }
         let tries = self.setup.tree.domain(attempt.domain).cache_nice_tries;
@@ -469,7 +469,7 @@ impl<O: Observer> Sim<'_, O> {
 
     /// `find_busiest_group` and `find_busiest_queue`.
     fn find_work(&mut self, c: usize, dst: usize, id: DomainId, idle: Idle, cpus: &CpuSet) -> Option<Attempt> {
-        if self.setup.kernel.balance.by_load {
+        if self.tuning.by_load {
             return self.find_work_by_load(c, dst, id, idle, cpus);
         }
         let tree = self.setup.tree;
@@ -485,7 +485,7 @@ impl<O: Observer> Sim<'_, O> {
             total_load += stats.load;
             total_capacity += stats.capacity;
             total_util += stats.util;
-            if self.cache.active && idle != Idle::Newly {
+            if self.tuning.cache_aware && idle != Idle::Newly {
                 self.note_llc(domain, &stats);
             }
             let span = self.span(tree.group(group).span);
@@ -494,7 +494,7 @@ impl<O: Observer> Sim<'_, O> {
                 local = Some(stats);
                 continue;
             }
-            if self.cache.active && stats.kind < GroupKind::Drawn && self.is_drawn(id, &stats, cpus, dst) {
+            if self.tuning.cache_aware && stats.kind < GroupKind::Drawn && self.is_drawn(id, &stats, cpus, dst) {
                 stats.kind = GroupKind::Drawn;
             }
             if idle != Idle::Busy && self.crowds_a_core(&stats) {
@@ -764,7 +764,7 @@ impl<O: Observer> Sim<'_, O> {
                     let too_big = if profile.load_shift_by_failed {
                         (load >> failed.min(63)) > amount
                     } else {
-                        load / 2 > amount && (failed <= tries || profile.by_load)
+                        load / 2 > amount && (failed <= tries || self.tuning.by_load)
                     };
                     if too_big {
                         continue;
@@ -823,7 +823,7 @@ impl<O: Observer> Sim<'_, O> {
         if task.on_cpu || !matches!(task.run, Run::Queued | Run::Delayed) {
             return false;
         }
-        if self.cache.active && !self.overrules_caches(attempt.domain) {
+        if self.tuning.cache_aware && !self.overrules_caches(attempt.domain) {
             let drawn = matches!(attempt.imbalance, Imbalance::Drawn(_));
             if self.keeps_for_cache(t, attempt.src, attempt.dst, drawn) {
                 attempt.kept_for_cache |= !drawn;

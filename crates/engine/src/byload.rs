@@ -69,7 +69,7 @@ impl<O: Observer> Sim<'_, O> {
     pub(crate) fn note_load(&mut self, c: usize) {
         let ticks = self.now / self.tuning.jiffy;
         let load = self.runnable_load(c);
-        let history = &mut self.cpus[c].load_history;
+        let history = &mut self.load_history[c];
         let missed = ticks.saturating_sub(history.tick).saturating_sub(1).min(64);
         history.tick = ticks;
         for (shift, average) in history.loads.iter_mut().enumerate() {
@@ -85,7 +85,7 @@ impl<O: Observer> Sim<'_, O> {
     /// `source_load` of another group's CPU, `target_load` of one's own.
     fn biased_load(&self, c: usize, index: usize, own: bool) -> u64 {
         let load = self.runnable_load(c);
-        let Some(past) = index.checked_sub(1).map(|index| self.cpus[c].load_history.loads[index]) else {
+        let Some(past) = index.checked_sub(1).map(|index| self.load_history[c].loads[index]) else {
             return load;
         };
         if own { load.max(past) } else { load.min(past) }
@@ -401,7 +401,7 @@ mod tests {
             for (tick, averages) in [(1, [2048, 1024, 512]), (2, [2048, 1536, 896]), (3, [2048, 1792, 1184])] {
                 sim.now = tick * sim.tuning.jiffy;
                 sim.note_load(4);
-                assert_eq!(sim.cpus[4].load_history.loads, averages, "tick {tick}");
+                assert_eq!(sim.load_history[4].loads, averages, "tick {tick}");
             }
             // 1792 against 50 with 76 on average: 26 would even that out, which is less than a task.
             assert_eq!(found(sim, Idle::Busy), Some((4, 1024)));
@@ -411,11 +411,11 @@ mod tests {
     #[test]
     fn load_is_forgotten_in_ticks_that_did_not_come() {
         quiet("jacobsville", |sim| {
-            sim.cpus[4].load_history.loads = [1024; 3];
+            sim.load_history[4].loads = [1024; 3];
             sim.now = 3 * sim.tuning.jiffy;
             sim.note_load(4);
             // Two ticks missed and one without load: an eighth, and 27/64.
-            assert_eq!(sim.cpus[4].load_history.loads, [0, 128, 432]);
+            assert_eq!(sim.load_history[4].loads, [0, 128, 432]);
         });
     }
 

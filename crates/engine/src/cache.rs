@@ -60,10 +60,9 @@ struct CpuShare {
     nr_preferring: u32,
 }
 
-/// State of cache-aware balancing. Not `active` on machines with one LLC, and in kernels without it.
+/// State of cache-aware balancing; empty on machines with one LLC, and in kernels without it.
 #[derive(Debug, Default)]
 pub(crate) struct CacheAware {
-    pub active: bool,
     /// Length of an epoch, ns.
     period: u64,
     fill_percent: u64,
@@ -87,24 +86,21 @@ impl CacheAware {
             (tree.domain(llc).weight > 1 && above).then_some(())
         };
         tree.online.iter().find_map(several)?;
+        let mut space_of = vec![NONE; tasks];
+        // The first task begins in the first space.
+        space_of[..tasks.min(1)].fill(0);
         Some(CacheAware {
-            active: true,
             // HZ / 100 jiffies, one at least.
             period: jiffy * (10_000_000 / jiffy).max(1),
             fill_percent: if tree.smt_active { FILL_PERCENT } else { FILL_PERCENT * 3 / 2 },
             spaces: vec![Space { threads: 1, ..Space::default() }],
             cpus: vec![CpuShare::default(); tree.nr_cpus],
-            space_of: vec![NONE; tasks],
+            space_of,
             preferred: vec![NONE; tasks],
             counted: vec![false; tasks],
             counts: vec![0; tree.nr_cpus * tree.nr_llcs],
             nr_llcs: tree.nr_llcs,
         })
-    }
-
-    /// The first task begins in the first space.
-    pub fn first_task(&mut self, task: usize) {
-        self.space_of[task] = 0;
     }
 
     fn space(&mut self, task: usize) -> Option<&mut Space> {
@@ -113,7 +109,7 @@ impl CacheAware {
 
     /// A thread begins in its parent's space.
     pub fn spawned(&mut self, parent: usize, child: usize) {
-        if !self.active {
+        if self.spaces.is_empty() {
             return;
         }
         self.space_of[child] = self.space_of[parent];
@@ -133,7 +129,7 @@ impl CacheAware {
 
     /// A task has a new image, and so a space of its own.
     pub fn executed(&mut self, task: usize) {
-        if !self.active {
+        if self.spaces.is_empty() {
             return;
         }
         self.left(task);
@@ -192,7 +188,7 @@ impl<O: Observer> Sim<'_, O> {
     /// A task is queued or runnable again (`account_llc_enqueue`).
     #[inline]
     pub(crate) fn count_preference(&mut self, c: usize, t: usize) {
-        if self.cache.active {
+        if self.tuning.cache_aware {
             let llc = self.llc_of(c);
             self.cache.count(c, t, llc);
         }
@@ -201,7 +197,7 @@ impl<O: Observer> Sim<'_, O> {
     /// A task leaves its queue or falls asleep on it (`account_llc_dequeue`).
     #[inline]
     pub(crate) fn uncount_preference(&mut self, c: usize, t: usize) {
-        if self.cache.active {
+        if self.tuning.cache_aware {
             let llc = self.llc_of(c);
             self.cache.uncount(c, t, llc);
         }
@@ -424,7 +420,7 @@ mod tests {
             ("7.2-nocache", "kunpeng920", false),
             ("7.1", "kunpeng920", false),
         ] {
-            kunpeng(kernel, source, |sim| assert_eq!(sim.cache.active, wanted, "{kernel} {source}"));
+            kunpeng(kernel, source, |sim| assert_eq!(sim.tuning.cache_aware, wanted, "{kernel} {source}"));
         }
     }
 

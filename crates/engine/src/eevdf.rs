@@ -9,8 +9,6 @@
 //! From 6.12 on a task that falls asleep while it is not eligible stays in the queue and pays off what it has run too much by
 //! waiting; whoever picks it lets it go. A waker that is faster makes it runnable where it is.
 
-use huddle_domains::LagLimit;
-
 use crate::Observer;
 use crate::queue::{before, delta_fair};
 use crate::sim::Sim;
@@ -88,6 +86,7 @@ impl<O: Observer> Sim<'_, O> {
     }
 
     /// `pick_next_entity`: the earliest that does not sleep. Those who do leave the queue for good when they are picked.
+    #[inline]
     pub(crate) fn earliest_awake(&mut self, c: usize, contender: u32) -> u32 {
         loop {
             let best = self.earliest(c, contender, true);
@@ -203,11 +202,12 @@ impl<O: Observer> Sim<'_, O> {
     }
 
     /// `entity_lag`: what the queue owes a task on it, within the limit.
+    #[inline]
     fn lag_of(&self, c: usize, t: usize) -> i64 {
         let task = &self.tasks[t];
-        let most = match self.setup.kernel.queue.lag_limit {
-            LagLimit::TwoSlices => (2 * task.slice).max(self.tuning.jiffy),
-            LagLimit::LongestSliceAndTick => self.longest_slice(c) + self.tuning.jiffy,
+        let most = match self.tuning.longest_lag {
+            true => self.longest_slice(c) + self.tuning.jiffy,
+            false => (2 * task.slice).max(self.tuning.jiffy),
         };
         let most = delta_fair(most, task.weight) as i64;
         self.mean(c).rounded().wrapping_sub(task.vruntime as i64).clamp(-most, most)
@@ -218,7 +218,7 @@ impl<O: Observer> Sim<'_, O> {
     pub(crate) fn keep_lag(&mut self, c: usize, t: usize) {
         let lag = self.lag_of(c, t);
         let task = &mut self.tasks[t];
-        let asleep = task.run == Run::Delayed && self.setup.kernel.queue.delayed_lag_kept;
+        let asleep = self.tuning.delayed_lag_kept && task.run == Run::Delayed;
         task.lag = if asleep { lag.max(task.lag).min(0) } else { lag };
     }
 

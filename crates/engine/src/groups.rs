@@ -230,7 +230,7 @@ impl<O: Observer> Sim<'_, O> {
 
     /// `find_idlest_group` of 5.5 on: `None` to stay in the local group.
     fn idlest_group(&mut self, p: usize, id: DomainId, affinity: &CpuSet, without: Option<usize>) -> Option<GroupId> {
-        if self.setup.kernel.balance.by_load {
+        if self.tuning.by_load {
             return self.idlest_group_by_load(id, affinity, (p, without.is_some()));
         }
         let tree = self.setup.tree;
@@ -322,7 +322,7 @@ impl<O: Observer> Sim<'_, O> {
                     idle = Some(c);
                 }
             } else if idle.is_none() {
-                let by_load = self.setup.kernel.balance.by_load;
+                let by_load = self.tuning.by_load;
                 let load = if by_load { self.runnable_load(c) } else { self.cpus[c].pelt.load_avg };
                 if load < least || (by_load && load == least && c == this) {
                     least = load;

@@ -154,12 +154,12 @@ impl<O: Observer> Sim<'_, O> {
         if self.cpus[c].curr != NONE {
             self.update_curr(c);
             self.tick_preempt(c);
-            if self.cache.active {
+            if self.tuning.cache_aware {
                 self.tick_space(c, self.cpus[c].curr as usize);
             }
         }
         if !self.tuning.dsq {
-            if self.setup.kernel.balance.by_load {
+            if self.tuning.by_load {
                 self.note_load(c);
             }
             self.balance_tick(c);

@@ -20,8 +20,9 @@ impl<O: Observer> Sim<'_, O> {
     }
 
     /// Before 5.5: readers and writers of a pipe sleep on one queue, that of the readers here.
+    #[inline]
     pub(crate) fn pipes_share_a_queue(&self) -> bool {
-        self.setup.kernel.pipe_writer_wake == PipeWriterWake::SharedQueue
+        self.tuning.shared_pipes
     }
 
     pub(crate) fn pipe_sleep(&mut self, c: usize, t: usize) {
@@ -124,21 +125,22 @@ impl<O: Observer> Sim<'_, O> {
             true => pipe.ring_full(),
             false => edge,
         };
-        let (mut reader, mut writer, mut all) = (false, false, false);
-        let rule = self.setup.kernel.pipe_writer_wake;
+        let (mut reader, mut writer, mut emptied) = (false, false, false);
         if writes {
             if ready {
                 pipe.push(woken);
                 writer = woken && !pipe.ring_full();
             }
-            (reader, all) = (edge, ready);
+            reader = edge;
         } else if ready {
-            let emptied = pipe.pop();
-            writer = edge && (emptied || rule == PipeWriterWake::EveryFullRead);
-            all = emptied;
+            emptied = pipe.pop();
+            writer = match self.setup.kernel.pipe_writer_wake {
+                PipeWriterWake::EveryFullRead => edge,
+                PipeWriterWake::FreedSlot | PipeWriterWake::SharedQueue => edge && emptied,
+            };
         }
-        if rule == PipeWriterWake::SharedQueue {
-            return self.pipe_done_on_a_shared_queue(c, t, ready, all);
+        if self.tuning.shared_pipes {
+            return self.pipe_done_on_a_shared_queue(c, t, ready, emptied || (writes && ready));
         }
         let pipe = &self.channels[channel];
         let reader = (reader && !pipe.readers.is_empty()).then_some(Wake::Reader(channel as u32));

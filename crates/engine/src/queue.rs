@@ -74,7 +74,7 @@ impl<O: Observer> Sim<'_, O> {
         task.vruntime = task.vruntime.wrapping_add(virtual_ns);
         if self.tuning.eevdf {
             self.renew_deadline(c, t as usize);
-            if self.cache.active && ran > 0 {
+            if self.tuning.cache_aware && ran > 0 {
                 self.account_space(c, t as usize, ran);
             }
             return;

@@ -93,6 +93,7 @@ impl<O: Observer> Sim<'_, O> {
 
     /// Picks a task, pulling one if there is none. What is queued may turn out to be asleep, its dequeue delayed, and so may what
     /// was pulled. Also the time that balancing took.
+    #[inline]
     fn pick_or_pull(&mut self, c: usize, prev: u32) -> (u32, u64) {
         let mut balance = 0;
         loop {

@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use huddle_domains::{Domain, QueueKind, SliceRules};
+use huddle_domains::{Domain, LagLimit, PipeWriterWake, QueueKind, SliceRules};
 use huddle_machine::{CpuId, CpuSet, Distance};
 use huddle_policy::Scratch;
 use huddle_program::Op;
@@ -49,7 +49,15 @@ pub(crate) struct Tuning {
     pub running_wins_ties: bool,
     pub fork_preempts: bool,
     pub lazy_preempt: bool,
+    /// Lag is limited by the longest slice queued and a tick.
+    pub longest_lag: bool,
+    pub delayed_lag_kept: bool,
     pub idle_sampled_at_exit: bool,
+    pub by_load: bool,
+    /// There are LLCs to choose from, and the kernel does.
+    pub cache_aware: bool,
+    /// Readers and writers of a pipe sleep on one queue.
+    pub shared_pipes: bool,
     /// Huddle's scheduler in place of the fair class.
     pub dsq: bool,
     pub migration_cost: u64,
@@ -100,6 +108,8 @@ pub(crate) struct Sim<'a, O: Observer> {
     pub wait_locks: Vec<u64>,
     /// Threads and the LLCs that they prefer (7.2).
     pub cache: CacheAware,
+    /// Load of the last ticks by CPU (before 5.3).
+    pub load_history: Vec<LoadHistory>,
     /// Idle CPUs as placement sees them.
     pub idle: CpuSet,
     /// CPUs whose tick is stopped.
@@ -187,7 +197,12 @@ impl<'a, O: Observer> Sim<'a, O> {
             running_wins_ties: queue.running_wins_ties,
             fork_preempts: !eevdf || queue.fork_preempts,
             lazy_preempt: eevdf && queue.lazy_preempt && !setup.machine.config.preempt,
+            longest_lag: queue.lag_limit == LagLimit::LongestSliceAndTick,
+            delayed_lag_kept: queue.delayed_lag_kept,
             idle_sampled_at_exit: setup.kernel.balance.idle_sampled_at_exit,
+            by_load: setup.kernel.balance.by_load,
+            cache_aware: false,
+            shared_pipes: setup.kernel.pipe_writer_wake == PipeWriterWake::SharedQueue,
             dsq: queue.kind == QueueKind::ClusterDsq,
             migration_cost: queue.migration_cost_ns,
             jiffy: 1_000_000_000 / u64::from(setup.machine.config.hz),
@@ -231,6 +246,7 @@ impl<'a, O: Observer> Sim<'a, O> {
             wait_locks: vec![0; 2 * setup.program.channels.len()],
             gates: vec![Gate::default(); setup.program.gates as usize],
             cache: CacheAware::default(),
+            load_history: if tuning.by_load { vec![LoadHistory::default(); nr_cpus] } else { Vec::new() },
             idle: tree.online.clone(),
             nohz: tree.online.clone(),
             nohz_next_balance: FIRST_JIFFY,
@@ -292,10 +308,8 @@ impl<'a, O: Observer> Sim<'a, O> {
         }
         if self.tuning.eevdf && self.setup.kernel.balance.cache_aware {
             let cache = CacheAware::new(self.setup.tree, self.tasks.len(), self.tuning.jiffy);
+            self.tuning.cache_aware = cache.is_some();
             self.cache = cache.unwrap_or_default();
-        }
-        if self.cache.active {
-            self.cache.first_task(0);
         }
         let affinity = self.tasks[0].affinity as usize;
         let starts = self.affinities[affinity].len() as u64;
@@ -696,7 +710,6 @@ fn new_cpu(tuning: &Tuning, rng: &mut Pcg64Mcg) -> Cpu {
         tick_stopped: true,
         counted_idle: true,
         tick_offset: rng.next_u64() % tuning.jiffy,
-        load_history: LoadHistory::default(),
         idle_flips: Flips::default(),
         next_scan: NONE,
         stamp: 0,

@@ -165,8 +165,6 @@ pub struct Cpu {
     pub counted_idle: bool,
     /// Phase of its tick.
     pub tick_offset: u64,
-    /// Load of the last ticks (before 5.3).
-    pub load_history: LoadHistory,
     /// `wakee_flips` of the idle task and its last wakee.
     pub idle_flips: Flips,
     /// Rotating start of scans for this target (2018 variants).

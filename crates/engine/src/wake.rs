@@ -53,6 +53,7 @@ impl<O: Observer> Sim<'_, O> {
     }
 
     /// Marks a sleeping task as being woken; false if it does not sleep, or is being woken already.
+    #[inline]
     pub(crate) fn begins_waking(&mut self, p: usize) -> bool {
         let task = &mut self.tasks[p];
         match task.run {
@@ -345,7 +346,7 @@ impl<O: Observer> Sim<'_, O> {
             waker,
             this: c,
             wakee: p,
-            by_load: self.setup.kernel.balance.by_load,
+            by_load: self.tuning.by_load,
             queues: self.tuning.dsq.then_some(&mut self.dsq),
             keeps_sync,
             claimed: None,
