@@ -87,10 +87,10 @@ impl<O: Observer> Sim<'_, O> {
             }
             let state = &self.cpus[c];
             let mut nr = state.nr_running;
-            let (mut load, mut util, mut runnable) = (state.pelt.load_avg, self.cpu_util(c), state.pelt.runnable_avg);
+            let (mut load, mut util, mut runnable) = (self.cpu_load(c), self.cpu_util(c), state.pelt.runnable_avg);
             if let Some(task) = without.map(|t| &self.tasks[t]).filter(|task| task.cpu as usize == c) {
                 nr -= u32::from(matches!(task.run, Run::Queued | Run::Running));
-                load = load.saturating_sub(task.pelt.load_avg);
+                load = load.saturating_sub(self.autogroup.task_load(task, state));
                 util = util.saturating_sub(task.pelt.util_avg);
                 runnable = runnable.saturating_sub(task.pelt.runnable_avg);
             }
@@ -310,7 +310,7 @@ impl<O: Observer> Sim<'_, O> {
                     idle = Some(c);
                 }
             } else if idle.is_none() {
-                let load = self.cpus[c].pelt.load_avg;
+                let load = self.cpu_load(c);
                 if load < least {
                     least = load;
                     loaded = c;

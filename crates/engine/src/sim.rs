@@ -14,6 +14,7 @@ use huddle_program::Op;
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
+use crate::autogroup::Autogroup;
 use crate::costs::Costs;
 use crate::dsq::Queues;
 use crate::heap::{EventHeap, NEVER};
@@ -99,6 +100,8 @@ pub(crate) struct Sim<'a, O: Observer> {
     pub distance: Vec<Distance>,
     pub scratch: Scratch,
     pub memory: MemorySystem,
+    /// The session's group.
+    pub autogroup: Autogroup,
     /// How fast each CPU works.
     pub pace: Pace,
     pub rng: Pcg64Mcg,
@@ -213,6 +216,7 @@ impl<'a, O: Observer> Sim<'a, O> {
             distance,
             scratch: setup.plan.scratch(),
             memory: MemorySystem::new(setup.machine, tree, without),
+            autogroup: Autogroup { on: !without.has(Part::Autogroup) && !tuning.dsq, load: 0 },
             pace: Pace::new(setup.machine, tree, without),
             rng,
             jitter,
@@ -491,6 +495,7 @@ impl<'a, O: Observer> Sim<'a, O> {
         if self.tuning.dsq {
             self.refresh_scan_budgets();
         }
+        self.refresh_autogroup();
         let program = &self.tasks[..self.program_tasks];
         if program.iter().all(|task| matches!(task.run, Run::New | Run::Sleeping | Run::Dead)) {
             self.error = Some(SimError::Deadlock { waiting: self.alive, at_ms: self.now / 1_000_000 });

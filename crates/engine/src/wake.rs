@@ -7,6 +7,7 @@ use huddle_machine::{CpuId, CpuSet, Distance};
 use huddle_policy::{View, Wakeup};
 
 use crate::Observer;
+use crate::autogroup::Autogroup;
 use crate::costs::Costs;
 use crate::dsq::Queues;
 use crate::report::{Cause, Mechanism, SimError};
@@ -282,6 +283,7 @@ impl<O: Observer> Sim<'_, O> {
             llcs: &mut self.llcs,
             tree: self.setup.tree,
             costs: &self.costs,
+            autogroup: self.autogroup,
             waker,
             this: c,
             wakee: p,
@@ -372,6 +374,7 @@ pub(crate) struct EngineView<'s> {
     llcs: &'s mut [LlcState],
     tree: &'s huddle_domains::DomainTree,
     costs: &'s Costs,
+    autogroup: Autogroup,
     waker: Option<usize>,
     this: usize,
     wakee: usize,
@@ -385,6 +388,11 @@ pub(crate) struct EngineView<'s> {
 impl EngineView<'_> {
     fn llc_domain(&self, cpu: CpuId) -> Option<usize> {
         self.tree.cached[cpu.index()].sd_llc.map(|id| id.0 as usize)
+    }
+
+    fn task_load(&self, t: usize) -> u64 {
+        let task = &self.tasks[t];
+        self.autogroup.task_load(task, &self.cpus[task.cpu as usize])
     }
 
     fn waker_flips_state(&self) -> &Flips {
@@ -431,7 +439,7 @@ impl View for EngineView<'_> {
     }
 
     fn cpu_load(&self, cpu: CpuId) -> Option<u64> {
-        Some(self.cpus[cpu.index()].pelt.load_avg)
+        Some(self.autogroup.cpu_load(&self.cpus[cpu.index()]))
     }
 
     fn capacity(&self, cpu: CpuId) -> Option<u64> {
@@ -439,11 +447,11 @@ impl View for EngineView<'_> {
     }
 
     fn waker_load(&self) -> Option<u64> {
-        Some(self.waker.map_or(0, |t| self.tasks[t].pelt.load_avg))
+        Some(self.waker.map_or(0, |t| self.task_load(t)))
     }
 
     fn wakee_load(&self) -> Option<u64> {
-        Some(self.tasks[self.wakee].pelt.load_avg)
+        Some(self.task_load(self.wakee))
     }
 
     fn waker_flips(&self) -> Option<u32> {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use huddle_machine::{
     Arch, COST_KEYS, CacheKind, ClusterSource, Confidence, CostKey, CpuId, CpuSet, Distance, Layout, Level, Machine,
-    MachineError, Partition, Shape, Topology, builtin_names, load_topology,
+    MachineError, Partition, Shape, Topology, Value, builtin_names, load_topology,
 };
 
 const NAMES: [&str; 11] = [
