@@ -712,7 +712,7 @@ impl<O: Observer> Sim<'_, O> {
             // Compared as fractions: load over capacity; the others over 1.
             let (value, over) = match imbalance {
                 Imbalance::Load(amount) => {
-                    let load = queue.pelt.load_avg;
+                    let load = self.cpu_load(c);
                     if runnable == 1 && load > amount {
                         continue;
                     }
@@ -760,7 +760,7 @@ impl<O: Observer> Sim<'_, O> {
             self.update_task(t);
             let left = match attempt.imbalance {
                 Imbalance::Load(amount) => {
-                    let load = self.tasks[t].pelt.load_avg.max(1);
+                    let load = self.task_load(t).max(1);
                     let too_big = if profile.load_shift_by_failed {
                         (load >> failed.min(63)) > amount
                     } else {

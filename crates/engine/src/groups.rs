@@ -92,10 +92,10 @@ impl<O: Observer> Sim<'_, O> {
             }
             let state = &self.cpus[c];
             let mut nr = state.nr_running;
-            let (mut load, mut util, mut runnable) = (state.pelt.load_avg, self.cpu_util(c), state.pelt.runnable_avg);
+            let (mut load, mut util, mut runnable) = (self.cpu_load(c), self.cpu_util(c), state.pelt.runnable_avg);
             if let Some(task) = without.map(|t| &self.tasks[t]).filter(|task| task.cpu as usize == c) {
                 nr -= u32::from(matches!(task.run, Run::Queued | Run::Running));
-                load = load.saturating_sub(task.pelt.load_avg);
+                load = load.saturating_sub(self.autogroup.task_load(task, state));
                 util = util.saturating_sub(task.pelt.util_avg);
                 runnable = runnable.saturating_sub(task.pelt.runnable_avg);
             }
@@ -323,7 +323,7 @@ impl<O: Observer> Sim<'_, O> {
                 }
             } else if idle.is_none() {
                 let by_load = self.tuning.by_load;
-                let load = if by_load { self.runnable_load(c) } else { self.cpus[c].pelt.load_avg };
+                let load = if by_load { self.runnable_load(c) } else { self.cpu_load(c) };
                 if load < least || (by_load && load == least && c == this) {
                     least = load;
                     loaded = c;

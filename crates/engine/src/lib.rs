@@ -1,6 +1,7 @@
 //! Discrete-event simulator of the fair scheduling class, and of Huddle's own scheduler in its place: run queues, wake-ups,
 //! fork placement, load balancing, and the costs of DESIGN §4 under them.
 
+mod autogroup;
 mod balance;
 mod byload;
 mod cache;

@@ -14,6 +14,7 @@ use huddle_program::Op;
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
+use crate::autogroup::Autogroup;
 use crate::cache::CacheAware;
 use crate::costs::Costs;
 use crate::dsq::Queues;
@@ -128,6 +129,8 @@ pub(crate) struct Sim<'a, O: Observer> {
     pub distance: Vec<Distance>,
     pub scratch: Scratch,
     pub memory: MemorySystem,
+    /// The session's group.
+    pub autogroup: Autogroup,
     /// How fast each CPU works.
     pub pace: Pace,
     pub rng: Pcg64Mcg,
@@ -259,6 +262,7 @@ impl<'a, O: Observer> Sim<'a, O> {
             distance,
             scratch: setup.plan.scratch(),
             memory: MemorySystem::new(setup.machine, tree, without),
+            autogroup: Autogroup { on: !without.has(Part::Autogroup) && !tuning.dsq && !tuning.by_load, load: 0 },
             pace: Pace::new(setup.machine, tree, without),
             rng,
             jitter,
@@ -545,6 +549,7 @@ impl<'a, O: Observer> Sim<'a, O> {
         if self.tuning.dsq {
             self.refresh_scan_budgets();
         }
+        self.refresh_autogroup();
         let program = &self.tasks[..self.program_tasks];
         if program.iter().all(|task| matches!(task.run, Run::New | Run::Sleeping | Run::Delayed | Run::Dead)) {
             self.error = Some(SimError::Deadlock { waiting: self.alive, at_ms: self.now / 1_000_000 });

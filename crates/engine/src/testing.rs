@@ -7,7 +7,7 @@ use huddle_program::{ChannelSpec, Op, Program, Script, ScriptId, TaskId, TaskSpe
 
 use crate::sim::Sim;
 use crate::state::Run;
-use crate::{Conditions, Setup, Unobserved};
+use crate::{Conditions, Part, Setup, Unobserved, Without};
 
 /// Gives the test a simulation of a machine under a policy: task 0 begins on the last CPU, tasks 1 to `tasks` sleep on CPU `at`
 /// as if they had run there before. There is one empty pipe. No event is processed.
@@ -42,7 +42,8 @@ pub(crate) fn still(
         pins: &[(TaskId(0), CpuId::from(tree.nr_cpus - 1))],
         seed: 1,
         limit_ns: u64::MAX,
-        conditions: Conditions::default(),
+        // Tests set loads by hand.
+        conditions: Conditions { without: Without::default().and(Part::Autogroup), ..Conditions::default() },
     };
     let mut observer = Unobserved;
     let mut sim = Sim::new(&setup, &mut observer).unwrap();

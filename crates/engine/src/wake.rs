@@ -7,6 +7,7 @@ use huddle_machine::{CpuId, CpuSet, Distance};
 use huddle_policy::{View, Wakeup};
 
 use crate::Observer;
+use crate::autogroup::Autogroup;
 use crate::costs::Costs;
 use crate::dsq::Queues;
 use crate::report::{Cause, Mechanism, SimError};
@@ -343,6 +344,7 @@ impl<O: Observer> Sim<'_, O> {
             llcs: &mut self.llcs,
             tree: self.setup.tree,
             costs: &self.costs,
+            autogroup: self.autogroup,
             waker,
             this: c,
             wakee: p,
@@ -438,6 +440,7 @@ pub(crate) struct EngineView<'s> {
     llcs: &'s mut [LlcState],
     tree: &'s huddle_domains::DomainTree,
     costs: &'s Costs,
+    autogroup: Autogroup,
     waker: Option<usize>,
     this: usize,
     wakee: usize,
@@ -453,6 +456,11 @@ pub(crate) struct EngineView<'s> {
 impl EngineView<'_> {
     fn llc_domain(&self, cpu: CpuId) -> Option<usize> {
         self.tree.cached[cpu.index()].sd_llc.map(|id| id.0 as usize)
+    }
+
+    fn task_load(&self, t: usize) -> u64 {
+        let task = &self.tasks[t];
+        self.autogroup.task_load(task, &self.cpus[task.cpu as usize])
     }
 
     fn waker_flips_state(&self) -> &Flips {
@@ -518,7 +526,7 @@ impl View for EngineView<'_> {
 
     fn cpu_load(&self, cpu: CpuId) -> Option<u64> {
         let cpu = &self.cpus[cpu.index()];
-        Some(if self.by_load { cpu.runnable_load(&*self.tasks) } else { cpu.pelt.load_avg })
+        Some(if self.by_load { cpu.runnable_load(&*self.tasks) } else { self.autogroup.cpu_load(cpu) })
     }
 
     fn capacity(&self, cpu: CpuId) -> Option<u64> {
@@ -526,11 +534,11 @@ impl View for EngineView<'_> {
     }
 
     fn waker_load(&self) -> Option<u64> {
-        Some(self.waker.map_or(0, |t| self.tasks[t].pelt.load_avg))
+        Some(self.waker.map_or(0, |t| self.task_load(t)))
     }
 
     fn wakee_load(&self) -> Option<u64> {
-        Some(self.tasks[self.wakee].pelt.load_avg)
+        Some(self.task_load(self.wakee))
     }
 
     fn waker_flips(&self) -> Option<u32> {

@@ -50,6 +50,7 @@ parts! {
     Tick, "tick", "The tick's handler takes no time; what it decides stays.";
     BalanceCost, "balance-cost", "Balancing takes no time, so nothing but a wake-up gates new-idle passes.";
     Balancing, "balancing", "No CPU balances, neither at ticks nor when it goes idle.";
+    Autogroup, "autogroup", "The benchmark's session has no group: loads are those of its tasks.";
     Refill, "refill", "A migrated task finds its caches warm.";
 }
 
