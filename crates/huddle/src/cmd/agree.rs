@@ -52,9 +52,8 @@ const LARGEST: u64 = 1 << 30;
 pub fn run(args: &Args) -> Result<(), Failure> {
     let policy = Policy::load(&args.policy).map_err(policies::failure)?;
     let machine = Machine::load(&args.machine).map_err(wrong_machine)?;
-    let kernel = Kernel::load(args.kernel.as_ref().unwrap_or(&policy.kernel)).map_err(|error| {
-        if error.is_usage() { Failure::usage(error) } else { Failure::work(error) }
-    })?;
+    let kernel = Kernel::load(args.kernel.as_ref().unwrap_or(&policy.kernel))
+        .map_err(|error| if error.is_usage() { Failure::usage(error) } else { Failure::work(error) })?;
     let text = read(&args.trace)?;
     let sections = ftrace::parse(&text).map_err(|error| Failure::work(format!("{}: {error}", args.trace)))?;
     let world = World { tree: build(&machine.topology, &kernel), machine, kernel };
@@ -268,7 +267,8 @@ impl Report<'_> {
         writeln!(out)?;
         write_rows(out, "entry rule", self.agreement.entry.iter().filter(decided))?;
         for Spread { load, recorded, simulated } in &self.spreads {
-            let line = |[first, last]: &[Vec<usize>; 2]| format!("{} after the fork, {} at the end", list(first), list(last));
+            let line =
+                |[first, last]: &[Vec<usize>; 2]| format!("{} after the fork, {} at the end", list(first), list(last));
             writeln!(out, "\n{load}: hogs by cluster\n  recorded   {}", line(recorded))?;
             writeln!(out, "  simulated  {}", line(simulated))?;
         }
@@ -284,7 +284,8 @@ fn write_rows<'a>(out: &mut impl Write, head: &str, rows: impl Iterator<Item = &
     for row in rows {
         let Row { name, decisions, agreed, same_reads, bracketed, undecidable } = row;
         let share = row.share().map_or_else(|| "-".to_owned(), |share| format!("{:.1}", 100.0 * share));
-        let numbers = format!("{decisions:9}  {agreed:7}  {share:>6}  {same_reads:10}  {bracketed:9}  {undecidable:11}");
+        let numbers =
+            format!("{decisions:9}  {agreed:7}  {share:>6}  {same_reads:10}  {bracketed:9}  {undecidable:11}");
         writeln!(out, "{name:22}  {numbers}")?;
     }
     Ok(())
