@@ -183,7 +183,9 @@ fn rows<'a>(text: &mut String, head: &str, rows: impl Iterator<Item = &'a Row>) 
     text.push_str("|---|---:|---:|---:|---:|---:|\n");
     for Row { name, decisions, agreed, same_reads, bracketed, undecidable } in rows {
         if decisions + undecidable > 0 {
-            let (agree, same) = (percent(*agreed, *decisions), percent(*same_reads, *decisions));
+            // Rules of the entry have no reads of their own.
+            let of = if head == "step" { *decisions } else { 0 };
+            let (agree, same) = (percent(*agreed, *decisions), percent(*same_reads, of));
             let _ = writeln!(text, "| {name} | {decisions} | {agree} | {same} | {bracketed} | {undecidable} |");
         }
     }
