@@ -84,7 +84,8 @@ impl Task {
                 continue;
             }
             let (record, kept) = self.record(cache, series, guest_load)?;
-            let compared = policies.iter().map(|policy| compare(huddle, &record, policy)).collect::<Result<Vec<_>>>()?;
+            let compared =
+                policies.iter().map(|policy| compare(huddle, &record, policy)).collect::<Result<Vec<_>>>()?;
             drop(kept);
             text.push_str(&table(&compared));
         }
@@ -170,7 +171,8 @@ fn table(compared: &[Compared]) -> String {
         text.push_str("\n| hogs by cluster | recorded: fork | end | simulated: fork | end |\n|---|---|---|---|---|\n");
     }
     for Hogs { load, recorded, simulated } in &own.hogs {
-        let [a, b, c, d] = [&recorded.first, &recorded.last, &simulated.first, &simulated.last].map(|sizes| list(sizes));
+        let [a, b, c, d] =
+            [&recorded.first, &recorded.last, &simulated.first, &simulated.last].map(|sizes| list(sizes));
         let _ = writeln!(text, "| {load} | {a} | {b} | {c} | {d} |");
     }
     text
@@ -181,7 +183,9 @@ fn rows<'a>(text: &mut String, head: &str, rows: impl Iterator<Item = &'a Row>) 
     text.push_str("|---|---:|---:|---:|---:|---:|\n");
     for Row { name, decisions, agreed, same_reads, bracketed, undecidable } in rows {
         if decisions + undecidable > 0 {
-            let (agree, same) = (percent(*agreed, *decisions), percent(*same_reads, *decisions));
+            // Rules of the entry have no reads of their own.
+            let of = if head == "step" { *decisions } else { 0 };
+            let (agree, same) = (percent(*agreed, *decisions), percent(*same_reads, of));
             let _ = writeln!(text, "| {name} | {decisions} | {agree} | {same} | {bracketed} | {undecidable} |");
         }
     }

@@ -60,7 +60,7 @@ pub struct Decision {
     /// CPUs that the scheduler's events leave idle at the start.
     pub idle: CpuSet,
     /// Of these, CPUs for which a placement had chosen a task that was not yet seen to be queued, and all CPUs whose state changed
-    /// between start and end: a look may have found either.
+    /// between start and end or of which the trace has nothing so far: a look may have found either.
     pub unsure: CpuSet,
     /// Runnable tasks by CPU, as the events leave them.
     pub nr_running: Vec<u32>,
@@ -77,6 +77,9 @@ pub fn decisions(records: &[Record], nr_cpus: usize) -> Vec<Decision> {
     world.done
 }
 
+/// A task that no event names.
+const UNKNOWN: u32 = u32::MAX;
+
 /// Where a task is.
 #[derive(Clone, Copy, Default)]
 struct Place {
@@ -92,6 +95,8 @@ struct World {
     running: Vec<u32>,
     pending: Vec<u32>,
     current: Vec<u32>,
+    /// CPUs without any event so far: what is under way there may have begun before the trace.
+    silent: CpuSet,
     places: BTreeMap<u32, Place>,
     /// The last wake-up that began on each CPU.
     waking: Vec<(u32, Box<str>)>,
@@ -102,13 +107,15 @@ struct World {
 }
 
 impl World {
-    /// Each CPU runs at the start what its first event finds there, nothing without one.
+    /// Each CPU runs at the start what its first event finds there. One without any event runs one task from start to end if somebody
+    /// looked and found it busy; what it does is else not known.
     fn new(records: &[Record], nr_cpus: usize) -> World {
         let mut world = World {
             nr_cpus,
             running: vec![0; nr_cpus],
             pending: vec![0; nr_cpus],
             current: vec![0; nr_cpus],
+            silent: CpuSet::full(nr_cpus),
             places: BTreeMap::new(),
             waking: vec![(0, "".into()); nr_cpus],
             open: vec![None; nr_cpus],
@@ -123,6 +130,13 @@ impl World {
                 world.put(record.pid, record.cpu.index(), true);
             }
         }
+        let mut busy = found_busy(records, nr_cpus);
+        busy.subtract(&seen);
+        for cpu in busy.iter() {
+            world.current[cpu.index()] = UNKNOWN;
+            world.running[cpu.index()] = 1;
+        }
+        world.silent.subtract(&busy);
         world
     }
 
@@ -156,6 +170,7 @@ impl World {
 
     fn apply(&mut self, record: &Record) {
         let this = record.cpu.index();
+        self.silent.remove(record.cpu);
         match record.event {
             Event::Switch { prev, runnable, next } => {
                 // A task that is queued elsewhere already left before its switch was written.
@@ -193,7 +208,8 @@ impl World {
         let (waking, ref comm) = self.waking[this];
         let wakee = pid.unwrap_or(waking);
         let idle = (0..self.nr_cpus).filter(|&cpu| self.idle(cpu));
-        let unsure = (0..self.nr_cpus).filter(|&cpu| self.idle(cpu) && self.pending[cpu] > 0);
+        let unsure = (0..self.nr_cpus)
+            .filter(|&cpu| self.idle(cpu) && (self.pending[cpu] > 0 || self.silent.contains(CpuId::from(cpu))));
         self.open[this] = Some(Decision {
             time_us: record.time_us,
             kind,
@@ -235,6 +251,25 @@ impl World {
         }
         self.done.push(decision);
     }
+}
+
+/// CPUs that some placement looked at and did not find idle.
+fn found_busy(records: &[Record], nr_cpus: usize) -> CpuSet {
+    let mut busy = CpuSet::new(nr_cpus);
+    let mut reading = vec![None; nr_cpus];
+    for record in records.iter().filter(|record| record.cpu.index() < nr_cpus) {
+        let this = record.cpu.index();
+        match record.event {
+            Event::Look { cpu } | Event::Choose { cpu } => reading[this] = Some(cpu),
+            Event::Idle(idle) => {
+                if let Some(cpu) = reading[this].take().filter(|cpu| !idle && cpu.index() < nr_cpus) {
+                    busy.insert(cpu);
+                }
+            }
+            _ => {}
+        }
+    }
+    busy
 }
 
 /// Whether a name is that of a kernel thread bound to this CPU: `ksoftirqd/3`, `kworker/3:1`; `kworker/u48:2` is free.
@@ -287,8 +322,17 @@ mod tests {
         let decisions = decisions(records, 4);
         let sets = |decision: &Decision| (decision.idle.to_string(), decision.unsure.to_string());
         let sets: Vec<(String, String)> = decisions.iter().map(sets).collect();
-        let expected = [("0,2", ""), ("0,2", "2"), ("0,2-3", "")];
+        // Nothing is heard of CPU 0, and of CPU 2 only when its task comes.
+        let expected = [("0,2", "0,2"), ("0,2", "0,2"), ("0,2-3", "0")];
         assert_eq!(sets, expected.map(|(idle, unsure)| (idle.to_owned(), unsure.to_owned())));
+    }
+
+    #[test]
+    fn a_cpu_without_events_that_was_found_busy_runs_a_hog() {
+        let text = WAKE.replace("choose: (f) cpu=1", "choose: (f) cpu=0");
+        let records = &ftrace::parse(&text).expect("lines")[0].records;
+        let decision = &decisions(records, 4)[0];
+        assert_eq!((decision.idle.to_string(), decision.nr_running[0]), ("2".to_owned(), 1));
     }
 
     #[test]

@@ -195,23 +195,46 @@ impl<'a> Judge<'a> {
     /// The ways that the steps may have gone from a target: with every limit of scans.
     fn ways(&mut self, decision: &Decision, target: CpuId, skipped: usize) -> Vec<Way> {
         let reads = decision.reads.get(skipped..).unwrap_or(&[]);
-        let mut state = self.state(decision);
-        reads.iter().for_each(|&read| set(&mut state, read));
         let llc_size = self.plan.facts(target).map_or(1, |facts| facts.llc_size);
         let mut ways = Vec::new();
-        for limit in std::iter::once(None).chain((0..=llc_size).map(Some)) {
-            let mut state = state.clone();
-            if let Some(limit) = limit {
-                set_limit(&mut state, self.plan, limit, llc_size);
-            }
-            let Some((placement, scanned)) = self.select(decision, target, &mut state) else { continue };
-            let looked = self.looked.iter().copied().eq(reads.iter().map(|read| read.cpu));
-            ways.push(Way { placement, target, same_reads: looked });
-            if !scanned {
-                break;
+        for state in self.states(decision, reads) {
+            for limit in std::iter::once(None).chain((0..=llc_size).map(Some)) {
+                let mut state = state.clone();
+                if let Some(limit) = limit {
+                    set_limit(&mut state, self.plan, limit, llc_size);
+                }
+                let Some((placement, scanned)) = self.select(decision, target, &mut state) else { continue };
+                let same_reads = self.same_reads(decision, reads, &placement);
+                ways.push(Way { placement, target, same_reads });
+                if !scanned {
+                    break;
+                }
             }
         }
         ways
+    }
+
+    /// What the steps may have found: idle is what the events say; and where that may have changed, unless a read tells, the kernel's choice
+    /// was idle and no other CPU was.
+    fn states(&self, decision: &Decision, reads: &[Read]) -> Vec<Frozen> {
+        let mut plain = self.state(decision);
+        let mut favourable = plain.clone();
+        for cpu in decision.unsure.iter() {
+            set(&mut favourable, Read { cpu, idle: cpu == decision.cpu });
+        }
+        for state in [&mut plain, &mut favourable] {
+            reads.iter().for_each(|&read| set(state, read));
+        }
+        if plain.idle == favourable.idle { vec![plain] } else { vec![plain, favourable] }
+    }
+
+    /// Whether the plan looked at the CPUs that were read, in their order. `select_idle_cpu` of 7.2 asks `choose_idle_cpu` within the
+    /// cluster and has a copy of its own for the rest of the LLC, where no probe sees it.
+    fn same_reads(&self, decision: &Decision, reads: &[Read], placement: &Placement) -> bool {
+        let step = self.plan.steps().get(usize::from(placement.step));
+        let unseen = decision.steps_alone && matches!(step, Some(Step::ScanLlc { .. }));
+        let mut looked = self.looked.iter().copied();
+        reads.iter().all(|read| looked.next() == Some(read.cpu)) && (unseen || looked.next().is_none())
     }
 
     /// The steps' choice in one state, and whether they came to a limit of scans.

@@ -41,7 +41,7 @@ pub struct Args {
     json: bool,
 }
 
-/// The name under which tasks that never sleep run in a recorded load.
+/// The name under which tasks that never sleep run in a recorded load; the name of a load of nothing else begins with it.
 const HOG: &str = "hog";
 /// How long the simulated hogs run, ns: as long as recorded ones.
 const HOGS_NS: u64 = 4_000_000_000;
@@ -52,9 +52,8 @@ const LARGEST: u64 = 1 << 30;
 pub fn run(args: &Args) -> Result<(), Failure> {
     let policy = Policy::load(&args.policy).map_err(policies::failure)?;
     let machine = Machine::load(&args.machine).map_err(wrong_machine)?;
-    let kernel = Kernel::load(args.kernel.as_ref().unwrap_or(&policy.kernel)).map_err(|error| {
-        if error.is_usage() { Failure::usage(error) } else { Failure::work(error) }
-    })?;
+    let kernel = Kernel::load(args.kernel.as_ref().unwrap_or(&policy.kernel))
+        .map_err(|error| if error.is_usage() { Failure::usage(error) } else { Failure::work(error) })?;
     let text = read(&args.trace)?;
     let sections = ftrace::parse(&text).map_err(|error| Failure::work(format!("{}: {error}", args.trace)))?;
     let world = World { tree: build(&machine.topology, &kernel), machine, kernel };
@@ -122,7 +121,7 @@ struct Spread {
 fn spreads(world: &World, plan: &Plan, sections: &[Section]) -> Result<Vec<Spread>, Failure> {
     let clusters = &world.machine.topology.cluster;
     let mut spreads = Vec::new();
-    for section in sections {
+    for section in sections.iter().filter(|section| section.load.starts_with(HOG)) {
         let recorded = hogs(&section.records, HOG);
         if recorded.first.is_empty() {
             continue;
@@ -145,26 +144,26 @@ fn sizes(cpus: &[CpuId], clusters: &Partition) -> Vec<usize> {
     sizes
 }
 
-/// Notes the first and the last CPU of every task of the program.
+/// Notes the first CPU of every task of the program, and the last before any hog can have ended.
 struct Places(Vec<Option<(CpuId, CpuId)>>);
 
 impl Places {
-    fn at(&mut self, task: u32, cpu: CpuId) {
-        if let Some(place) = self.0.get_mut(task as usize) {
+    fn at(&mut self, now: u64, task: u32, cpu: CpuId) {
+        if let Some(place) = self.0.get_mut(task as usize).filter(|_| now < HOGS_NS) {
             *place = Some((place.map_or(cpu, |(first, _)| first), cpu));
         }
     }
 }
 
 impl Observer for Places {
-    fn switch(&mut self, _: u64, cpu: CpuId, _: u32, next: u32) {
-        self.at(next, cpu);
+    fn switch(&mut self, now: u64, cpu: CpuId, _: u32, next: u32) {
+        self.at(now, next, cpu);
     }
 
-    fn migrate(&mut self, _: u64, task: u32, _: usize, to: usize, _: Cause) {
+    fn migrate(&mut self, now: u64, task: u32, _: usize, to: usize, _: Cause) {
         // A task that is moved before it ran was not forked there.
         if self.0.get(task as usize).is_some_and(Option::is_some) {
-            self.at(task, CpuId::from(to));
+            self.at(now, task, CpuId::from(to));
         }
     }
 }
@@ -184,10 +183,13 @@ fn simulate_hogs(world: &World, plan: &Plan, count: usize) -> Result<Hogs, Failu
         gates: 0,
         profiles: Vec::new(),
     };
+    // Tasks that never sleep are never dequeued late.
+    let mut kernel = world.kernel.clone();
+    kernel.queue.delay_dequeue = false;
     let setup = Setup {
         machine: &world.machine,
         tree: &world.tree,
-        kernel: &world.kernel,
+        kernel: &kernel,
         plan,
         program: &program,
         cpus: &world.tree.online,
@@ -268,7 +270,8 @@ impl Report<'_> {
         writeln!(out)?;
         write_rows(out, "entry rule", self.agreement.entry.iter().filter(decided))?;
         for Spread { load, recorded, simulated } in &self.spreads {
-            let line = |[first, last]: &[Vec<usize>; 2]| format!("{} after the fork, {} at the end", list(first), list(last));
+            let line =
+                |[first, last]: &[Vec<usize>; 2]| format!("{} after the fork, {} at the end", list(first), list(last));
             writeln!(out, "\n{load}: hogs by cluster\n  recorded   {}", line(recorded))?;
             writeln!(out, "  simulated  {}", line(simulated))?;
         }
@@ -284,7 +287,8 @@ fn write_rows<'a>(out: &mut impl Write, head: &str, rows: impl Iterator<Item = &
     for row in rows {
         let Row { name, decisions, agreed, same_reads, bracketed, undecidable } = row;
         let share = row.share().map_or_else(|| "-".to_owned(), |share| format!("{:.1}", 100.0 * share));
-        let numbers = format!("{decisions:9}  {agreed:7}  {share:>6}  {same_reads:10}  {bracketed:9}  {undecidable:11}");
+        let numbers =
+            format!("{decisions:9}  {agreed:7}  {share:>6}  {same_reads:10}  {bracketed:9}  {undecidable:11}");
         writeln!(out, "{name:22}  {numbers}")?;
     }
     Ok(())
