@@ -166,7 +166,7 @@ fn a_wrong_head_is_refused() {
         (format!("{}{steps}", HEAD.replace("\"6.7\"", "6.7")), Some("x.toml: `kernel` is 6.7, must be a text")),
         (
             format!("{}{steps}", HEAD.replace("6.7", "6\\n7")),
-            Some("x.toml: `kernel`: unknown kernel `6 7`: known are 5.9, 5.9+rfc2, 5.10,"),
+            Some("x.toml: `kernel`: unknown kernel `6 7`: known are 4.17, 5.9, 5.9+rfc2, 5.10,"),
         ),
         (
             format!("{}{steps}", HEAD.replace("6.7", "no/such.toml")),
