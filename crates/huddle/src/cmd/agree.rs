@@ -43,8 +43,10 @@ pub struct Args {
 
 /// The name under which tasks that never sleep run in a recorded load; the name of a load of nothing else begins with it.
 const HOG: &str = "hog";
-/// How long the simulated hogs run, ns: as long as recorded ones.
+/// How long the simulated hogs run, ns, give or take the machine's jitter.
 const HOGS_NS: u64 = 4_000_000_000;
+/// How long they are looked at: until none can have ended.
+const WATCHED_NS: u64 = 3_000_000_000;
 /// Largest trace, bytes unpacked.
 const LARGEST: u64 = 1 << 30;
 
@@ -149,7 +151,7 @@ struct Places(Vec<Option<(CpuId, CpuId)>>);
 
 impl Places {
     fn at(&mut self, now: u64, task: u32, cpu: CpuId) {
-        if let Some(place) = self.0.get_mut(task as usize).filter(|_| now < HOGS_NS) {
+        if let Some(place) = self.0.get_mut(task as usize).filter(|_| now < WATCHED_NS) {
             *place = Some((place.map_or(cpu, |(first, _)| first), cpu));
         }
     }
