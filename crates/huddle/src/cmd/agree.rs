@@ -189,6 +189,7 @@ fn simulate_hogs(world: &World, plan: &Plan, count: usize) -> Result<Hogs, Failu
     let mut kernel = world.kernel.clone();
     kernel.queue.delay_dequeue = false;
     let setup = Setup {
+        conditions: huddle_engine::Conditions::default(),
         machine: &world.machine,
         tree: &world.tree,
         kernel: &kernel,
