@@ -236,8 +236,10 @@ mod tests {
     #[test]
     fn every_built_in_record_loads_and_the_names_ascend() {
         let names = kernel_names();
-        let old = ["4.17", "5.9", "5.9+rfc2", "5.10", "5.14", "5.14+cluster", "5.16", "6.0", "6.1", "6.6", "6.7"];
-        let new = ["6.9", "6.10", "6.12", "6.17", "6.18.33", "7.1", "7.1+huddle", "7.2", "7.2-nocache"];
+        let old =
+            ["4.17", "5.9", "5.9+rfc2", "5.10", "5.10+rfc2", "5.14", "5.14+cluster", "5.16", "6.0", "6.0+v7", "6.1"];
+        let new = ["6.6", "6.7", "6.9", "6.10", "6.12", "6.12+scx", "6.17", "6.18.33", "7.1", "7.1+huddle", "7.2"];
+        let new = [&new[..], &["7.2+scx", "7.2-nocache"]].concat();
         assert_eq!(names, [&old[..], &new].concat());
         for name in names {
             let kernel = Kernel::load(&name).unwrap_or_else(|error| panic!("{error}"));
@@ -317,7 +319,10 @@ mod tests {
     #[test]
     fn unknown_base_is_not_offered_a_path() {
         let known = format!("one of {}", kernel_names().join(", "));
-        assert!(known.contains("4.17, 5.9, 5.9+rfc2, 5.10, 5.14, 5.14+cluster, 5.16, 6.0, 6.1, 6.6, 6.7, "), "{known}");
+        assert!(
+            known.contains("4.17, 5.9, 5.9+rfc2, 5.10, 5.10+rfc2, 5.14, 5.14+cluster, 5.16, 6.0, 6.0+v7, 6.1, "),
+            "{known}"
+        );
         for (base, found) in [("\"4.4\"", "`4.4`"), ("\"./mine.toml\"", "`./mine.toml`"), ("4.4", "4.4")] {
             let line = message(&format!("base = {base}\n"));
             assert_eq!(line, format!("mine.toml: `base` is {found}, must be a built-in kernel: {known}"));
