@@ -256,7 +256,7 @@ impl Report<'_> {
             "entry": Value::from_iter(self.agreement.entry.iter().map(row)),
             "non_trivial": row(&self.agreement.non_trivial()),
             "hogs": Value::from_iter(self.spreads.iter().map(spread)),
-            "differences": Value::from_iter(self.shown().map(|difference| sentence(difference))),
+            "differences": Value::from_iter(self.shown().map(sentence)),
         })
     }
 
