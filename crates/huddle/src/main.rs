@@ -25,6 +25,7 @@ enum Command {
     Policies(cmd::policies::Args),
     Place(cmd::place::Args),
     Compare(cmd::compare::Args),
+    Calibrate(cmd::calibrate::Args),
     Run(cmd::run::Args),
     #[cfg(feature = "live")]
     Mode(cmd::control::ModeArgs),
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         Command::Policies(args) => cmd::policies::run(&args),
         Command::Place(args) => cmd::place::run(&args),
         Command::Compare(args) => cmd::compare::run(&args),
+        Command::Calibrate(args) => cmd::calibrate::run(&args),
         Command::Run(args) => cmd::run::run(&args),
         #[cfg(feature = "live")]
         Command::Mode(args) => cmd::control::mode(&args),

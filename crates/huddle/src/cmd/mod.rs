@@ -1,5 +1,6 @@
 //! The subcommands.
 
+pub mod calibrate;
 pub mod compare;
 #[cfg(feature = "live")]
 pub mod control;
