@@ -1,5 +1,6 @@
-//! Embedded experiments are data: a new or changed one must rebuild the crate.
+//! Embedded experiments and measurements are data: a new or changed one must rebuild the crate.
 
 fn main() {
     println!("cargo:rerun-if-changed=../../experiments");
+    println!("cargo:rerun-if-changed=../../calibrations");
 }

@@ -26,6 +26,7 @@ enum Command {
     Place(cmd::place::Args),
     Compare(cmd::compare::Args),
     Agree(cmd::agree::Args),
+    Calibrate(cmd::calibrate::Args),
     Run(cmd::run::Args),
     #[cfg(feature = "live")]
     Mode(cmd::control::ModeArgs),
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         Command::Place(args) => cmd::place::run(&args),
         Command::Compare(args) => cmd::compare::run(&args),
         Command::Agree(args) => cmd::agree::run(&args),
+        Command::Calibrate(args) => cmd::calibrate::run(&args),
         Command::Run(args) => cmd::run::run(&args),
         #[cfg(feature = "live")]
         Command::Mode(args) => cmd::control::mode(&args),

@@ -138,6 +138,24 @@ pub enum LabError {
         /// What happened.
         source: SimError,
     },
+    /// Nothing was measured on the machine that could be replayed.
+    #[error("machine `{machine}` has no direct measurements; those that have: {known}")]
+    NoCalibration {
+        /// The machine.
+        machine: String,
+        /// Those that have.
+        known: String,
+    },
+    /// A measurement cannot be replayed.
+    #[error("{group}, {case}: {source}")]
+    Replay {
+        /// What was measured.
+        group: String,
+        /// Which measurement.
+        case: String,
+        /// What happened.
+        source: SimError,
+    },
     /// The threads that run cells cannot be started.
     #[error("cannot start {jobs} worker threads: {message}; try fewer --jobs")]
     Threads {
@@ -154,6 +172,7 @@ impl LabError {
         match self {
             LabError::UnknownExperiment { .. }
             | LabError::SamePolicy { .. }
+            | LabError::NoCalibration { .. }
             | LabError::Override { .. }
             | LabError::Workload(_)
             | LabError::NoNode { .. }

@@ -9,6 +9,7 @@
 //! ```
 
 mod bench;
+mod calibrate;
 mod error;
 mod experiment;
 mod overrides;
@@ -16,6 +17,9 @@ mod render;
 mod run;
 mod summary;
 
+pub use calibrate::{
+    CALIBRATION_SCHEMA, Calibrated, CalibratedGroup, CalibratedRow, Calibration, TOLERANCE, render_calibration,
+};
 pub use error::LabError;
 pub use experiment::{
     Affinity, Conditions, Experiment, MAX_RUNS, MAX_SECONDS, MIN_SECONDS, Published, PublishedChange, PublishedRow,

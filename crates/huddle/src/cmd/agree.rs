@@ -185,14 +185,11 @@ fn simulate_hogs(world: &World, plan: &Plan, count: usize) -> Result<Hogs, Failu
         gates: 0,
         profiles: Vec::new(),
     };
-    // Tasks that never sleep are never dequeued late.
-    let mut kernel = world.kernel.clone();
-    kernel.queue.delay_dequeue = false;
     let setup = Setup {
         conditions: huddle_engine::Conditions::default(),
         machine: &world.machine,
         tree: &world.tree,
-        kernel: &kernel,
+        kernel: &world.kernel,
         plan,
         program: &program,
         cpus: &world.tree.online,

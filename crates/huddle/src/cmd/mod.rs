@@ -1,6 +1,7 @@
 //! The subcommands.
 
 pub mod agree;
+pub mod calibrate;
 pub mod compare;
 #[cfg(feature = "live")]
 pub mod control;
