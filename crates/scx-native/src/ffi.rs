@@ -99,7 +99,7 @@ impl Native {
     }
 
     /// Places a wake-up by `plan`, or a new task by a plan of fork steps, and writes to the state what it writes. C takes all capacities
-    /// for equal, no wake-up for wide, and never writes hints of idle cores.
+    /// for equal, no wake-up for wide, no task for delayed, and never writes hints of idle cores.
     ///
     /// `None` when the state is of another machine or does not know all that C may ask.
     pub fn place(&mut self, plan: &PlanImage, state: &mut Frozen, wakeup: &Wakeup, fork: bool) -> Option<Placed> {

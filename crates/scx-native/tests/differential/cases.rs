@@ -129,9 +129,10 @@ impl Pair {
 
     fn case(&self, rng: &mut Rng) -> (Frozen, Wakeup, bool) {
         let (mut state, wakeup, _) = random_case(rng, &self.lab);
-        // What sched_ext does not have: capacities and partner switches.
+        // What sched_ext does not have: capacities, partner switches, delayed tasks.
         state.capacity.fill(1024);
         (state.waker_flips, state.wakee_flips) = (Some(0), Some(0));
+        state.nr_delayed.fill(0);
         if rng.chance(5) {
             // Where nothing has a load, one more on a side decides.
             state.load.fill(0);
