@@ -24,7 +24,7 @@ enum Command {
     Domains(cmd::domains::Args),
     Policies(cmd::policies::Args),
     Place(cmd::place::Args),
-    Compare(cmd::compare::Args),
+    Compare(Box<cmd::compare::Args>),
     Agree(cmd::agree::Args),
     Calibrate(cmd::calibrate::Args),
     Run(cmd::run::Args),
