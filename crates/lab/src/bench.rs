@@ -40,9 +40,16 @@ impl Bench {
     /// Loads what the experiment names.
     ///
     /// # Errors
-    /// The first machine, node, CPU, policy or kernel that cannot be had.
-    pub(crate) fn new(experiment: &Experiment) -> Result<Bench, LabError> {
-        let machine = Machine::load(&experiment.machine)?;
+    /// The machine, and as [`Bench::new`].
+    pub(crate) fn load(experiment: &Experiment) -> Result<Bench, LabError> {
+        Bench::new(Machine::load(&experiment.machine)?, experiment)
+    }
+
+    /// Loads what the experiment names beside its machine.
+    ///
+    /// # Errors
+    /// The first node, CPU, policy or kernel that cannot be had.
+    pub(crate) fn new(machine: Machine, experiment: &Experiment) -> Result<Bench, LabError> {
         let cpus = allowed(&machine, &experiment.affinity)?;
         let contender = |name: &String| {
             let policy = Policy::load(name)?;

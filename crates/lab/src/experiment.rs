@@ -270,7 +270,7 @@ impl Experiment {
         if let Some((key, message)) = experiment.fault() {
             return Err(wrong(&key, message));
         }
-        Bench::new(&experiment).map_err(|error| error.in_file(file))?;
+        Bench::load(&experiment).map_err(|error| error.in_file(file))?;
         Ok(experiment)
     }
 
@@ -671,7 +671,7 @@ utilisation = [{ load = 1, percent = 50.0 }]
         assert_eq!(experiment.overrides.as_ref().map(ToString::to_string).as_deref(), Some("queue=5.10"));
         assert_eq!(experiment.workload.name(), "hackbench/processes-socket");
         assert!(experiment.workload.parameters().starts_with("fds=3,size=1000,loops=") && !experiment.fixed_work);
-        let kernels = Bench::new(&experiment).unwrap().contenders;
+        let kernels = Bench::load(&experiment).unwrap().contenders;
         let names: Vec<&str> = kernels.iter().map(|contender| contender.kernel.name.as_str()).collect();
         assert_eq!(names, ["5.9 with queue=5.10", "5.9+rfc2 with queue=5.10"]);
     }

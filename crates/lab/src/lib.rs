@@ -15,6 +15,7 @@ mod experiment;
 mod overrides;
 mod render;
 mod run;
+mod sensitivity;
 mod summary;
 
 pub use calibrate::{
@@ -30,12 +31,14 @@ pub use huddle_stats::Spread;
 pub use overrides::Override;
 pub use render::render;
 pub use run::Progress;
+pub use sensitivity::{SENSITIVITY_SCHEMA, Sensitivity, Varied, Verdict, render_sensitivity, sensitivity};
 pub use summary::{
     Agreement, Cell, Change, ChangedInfo, Comparison, Cost, Level, Load, MachineInfo, MetricInfo, Named, PolicyInfo,
     Run, SCHEMA, Wakes,
 };
 
 use bench::Bench;
+use huddle_machine::Machine;
 
 /// How to run an experiment. None of it but the seed changes a simulated number.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +62,17 @@ pub fn compare(
     options: Options,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<Comparison, LabError> {
-    let bench = Bench::new(experiment)?;
+    compare_on(Machine::load(&experiment.machine)?, experiment, options, progress)
+}
+
+/// [`compare`] on a machine that may have other figures than the experiment's.
+fn compare_on(
+    machine: Machine,
+    experiment: &Experiment,
+    options: Options,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<Comparison, LabError> {
+    let bench = Bench::new(machine, experiment)?;
     let simulate = |policy: usize, program: &_, seed| bench.simulate(policy, program, seed);
     let runs = run::run_cells(experiment, options.seed, options.jobs, &simulate, progress)?;
     Ok(Comparison::new(experiment, &bench, &runs, options))

@@ -238,6 +238,14 @@ impl Costs {
         &self.figures[key as usize]
     }
 
+    /// Gives a figure another value of its shape; one of another shape is not taken.
+    pub fn set_value(&mut self, key: CostKey, value: Value) {
+        let figure = &mut self.figures[key as usize];
+        if std::mem::discriminant(&figure.value) == std::mem::discriminant(&value) {
+            figure.value = value;
+        }
+    }
+
     /// A scalar figure; 0 for one by distance.
     pub fn scalar(&self, key: CostKey) -> f64 {
         match self.figure(key).value {

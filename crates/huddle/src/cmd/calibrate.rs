@@ -2,7 +2,10 @@
 
 use std::io::{self, Write};
 
-use huddle_lab::{Calibration, LabError, render_calibration};
+use huddle_lab::{
+    Calibration, Experiment, LabError, Options, Spread, render_calibration, render_sensitivity, sensitivity,
+};
+use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::failure::Failure;
 
@@ -12,6 +15,12 @@ use crate::failure::Failure;
 pub struct Args {
     /// A machine with measurements: a built-in name, or a machine file of that name with other figures
     machine: String,
+    /// Instead: halve and double each assumed figure (D) and show which verdicts of an experiment change
+    #[arg(long)]
+    sensitivity: bool,
+    /// The experiment of --sensitivity, in its reduced form [default: the first on that machine]
+    #[arg(long, value_name = "EXPERIMENT", requires = "sensitivity")]
+    experiment: Option<String>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -19,12 +28,62 @@ pub struct Args {
 
 /// Runs it.
 pub fn run(args: &Args) -> Result<(), Failure> {
+    if args.sensitivity {
+        return vary(args);
+    }
     let calibrated = Calibration::load(&args.machine).and_then(|calibration| calibration.replay()).map_err(failure)?;
     let text = match args.json {
         true => serde_json::to_string_pretty(&calibrated)
             .map_err(|error| Failure::work(format!("cannot form the JSON: {error}")))?,
         false => render_calibration(&calibrated).trim_end().to_owned(),
     };
+    print(&text)
+}
+
+/// Which verdicts hang on assumed figures.
+fn vary(args: &Args) -> Result<(), Failure> {
+    let experiment = match &args.experiment {
+        Some(name) => Experiment::load(name).map_err(failure)?,
+        None => first_on(&args.machine)?,
+    };
+    let mut experiment = experiment;
+    if experiment.machine.split(':').next() != args.machine.split(':').next() {
+        return Err(Failure::usage(format!(
+            "--experiment {}: is for the machine {}, not {}",
+            experiment.name, experiment.machine, args.machine
+        )));
+    }
+    experiment.reduce();
+    let options = Options { seed: 1, jobs: 0, std: Spread::Population, version: env!("CARGO_PKG_VERSION") };
+    let style = ProgressStyle::with_template("{msg:<28} {wide_bar} {pos}/{len} {elapsed}");
+    let bar = ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let result = sensitivity(&experiment, options, &|figure| bar.set_message(figure.to_owned()), &|progress| {
+        bar.set_length(progress.total as u64);
+        bar.set_position(progress.done as u64);
+    });
+    bar.finish_and_clear();
+    let result = result.map_err(failure)?;
+    match args.json {
+        true => print(
+            &serde_json::to_string_pretty(&result)
+                .map_err(|error| Failure::work(format!("cannot form the JSON: {error}")))?,
+        ),
+        false => print(render_sensitivity(&result).trim_end()),
+    }
+}
+
+/// The first shipped experiment on a machine.
+fn first_on(machine: &str) -> Result<Experiment, Failure> {
+    for name in Experiment::names() {
+        let experiment = Experiment::load(&name).map_err(failure)?;
+        if experiment.machine.split(':').next() == machine.split(':').next() {
+            return Ok(experiment);
+        }
+    }
+    Err(Failure::usage(format!("no shipped experiment is for {machine}; name one of yours with --experiment")))
+}
+
+fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     writeln!(out, "{text}")?;
     out.flush()?;
