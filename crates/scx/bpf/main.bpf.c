@@ -36,7 +36,7 @@ struct exit_record exit_record SEC(".data.exit");
 ARRAY(facts, struct cpu_facts);
 ARRAY(pool, u64);
 ARRAY(clusters, struct mask);
-ARRAY(affine, struct affine_span);
+ARRAY(affine_spans, struct affine_span);
 ARRAY(scratches, u64);			/* by CPU, two sets of words */
 
 ARRAY(mode, u32);			/* which plan places wake-ups: PLAN_GATHER or PLAN_SPREAD; written while running */

@@ -10,7 +10,7 @@
 #define PLAN_FOR(i, n)		bpf_for(i, 0, n)
 #define plan_uses(bit)		(config.used & (bit))
 #define plan_cluster(index)	((const struct mask *)look_up(&clusters, index))
-#define plan_affine(index)	((const struct affine_span *)look_up(&affine, index))
+#define plan_affine(index)	((const struct affine_span *)look_up(&affine_spans, index))
 #define view_cpu_load(cpu)	((s64)view_nr_running(cpu) * 1024)
 
 static __always_inline void *look_up(void *map, u32 key)

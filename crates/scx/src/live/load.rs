@@ -352,7 +352,7 @@ fn size(
             "facts" | "cpu_states" => image.facts.len(),
             "pool" => image.pool.len(),
             "clusters" | "cluster_states" => image.clusters.len(),
-            "affine" => image.affine.len(),
+            "affine_spans" => image.affine.len(),
             "idle_scans" => image.facts.len(),
             "scratches" => 2 * image.facts.len() * words,
             "waiting_words" => image.clusters.len().div_ceil(64),
@@ -412,7 +412,7 @@ fn fill(object: &Object, image: &Image, mode: Mode) -> libbpf_rs::Result<()> {
     write_all(object, "facts", &image.facts)?;
     write_all(object, "pool", &image.pool)?;
     write_all(object, "clusters", &image.clusters)?;
-    write_all(object, "affine", &image.affine)?;
+    write_all(object, "affine_spans", &image.affine)?;
     write(object, "mode", 0, &(mode as u32))
 }
 
