@@ -16,8 +16,7 @@ pub const WHOLE: &str = "7.2.6";
 /// Builds for the machine of six clusters; every other machine runs [`WHOLE`].
 const KERNELS: [&str; 8] = ["6.16", "6.17", "6.18", "6.19", "7.0", "7.1.8", WHOLE, "7.3"];
 const CLUSTERS: &str = "clusters";
-const MACHINES: [&str; 9] =
-    ["one", "flat", "smt", "smt-clusters", "cluster-llc", "two-llcs", "two-nodes", "offline", "isolated"];
+const MACHINES: [&str; 8] = ["one", "flat", "smt", "smt-clusters", "cluster-llc", "two-llcs", "two-nodes", "offline"];
 
 /// Which cells to run.
 pub struct Live {

@@ -18,6 +18,9 @@ pub enum Missing {
     /// Types of the kernel cannot be looked up.
     #[error("Linux {0} shows no type information (/sys/kernel/btf/vmlinux); it needs CONFIG_DEBUG_INFO_BTF=y")]
     NoTypes(String),
+    /// sched_ext takes no machine whose CPUs are isolated from balancing (`scx_enable`, kernel/sched/ext.c).
+    #[error("CPUs {0} are isolated (isolcpus=), with which sched_ext does not run; boot without")]
+    Isolated(String),
     /// Another scheduler is attached.
     #[error("the sched_ext scheduler `{name}` is attached ({state}); stop it first")]
     Busy {
@@ -70,6 +73,10 @@ impl Kernel {
         if !privileged {
             return Err(Missing::Privilege);
         }
+        let isolated = read("sys/devices/system/cpu/isolated").unwrap_or_default();
+        if !isolated.is_empty() {
+            return Err(Missing::Isolated(isolated));
+        }
         let state = read(&format!("{FOLDER}/state")).unwrap_or_default();
         if state != "disabled" && !state.is_empty() {
             let name = read(&format!("{FOLDER}/root/ops")).unwrap_or_else(|_| "unknown".to_owned());
@@ -107,6 +114,7 @@ mod tests {
 
     const OLD: (&str, &str) = ("proc/sys/kernel/osrelease", "6.6.30-amd64\n");
     const NEW: (&str, &str) = ("proc/sys/kernel/osrelease", "7.2.6-amd64\n");
+    const NONE: (&str, &str) = ("sys/devices/system/cpu/isolated", "\n");
     const TYPES: (&str, &str) = ("sys/kernel/btf/vmlinux", "");
 
     #[test]
@@ -117,9 +125,12 @@ mod tests {
         assert!(at(&[NEW], true).starts_with("Linux 7.2.6-amd64 is built without sched_ext"));
         assert!(at(&[NEW, state("disabled\n")], true).contains("CONFIG_DEBUG_INFO_BTF=y"));
         assert!(at(&[NEW, TYPES, state("disabled\n")], false).contains("run as root"));
+        let isolated = ("sys/devices/system/cpu/isolated", "2,8-11\n");
+        let line = at(&[NEW, TYPES, state("disabled\n"), isolated], true);
+        assert_eq!(line, "CPUs 2,8-11 are isolated (isolcpus=), with which sched_ext does not run; boot without");
         let ops = ("sys/kernel/sched_ext/root/ops", "other\n");
         assert!(at(&[NEW, TYPES, state("enabled\n"), ops], true).contains("`other` is attached (enabled)"));
-        let folder = tree(&[NEW, TYPES, state("disabled\n"), ("sys/kernel/sched_ext/hotplug_seq", "7\n")]);
+        let folder = tree(&[NEW, TYPES, state("disabled\n"), ("sys/kernel/sched_ext/hotplug_seq", "7\n"), NONE]);
         let kernel = Kernel { release: "7.2.6-amd64".to_owned(), hotplug_seq: 7 };
         assert_eq!(Kernel::at(folder.path(), true), Ok(kernel));
     }
