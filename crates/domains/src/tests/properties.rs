@@ -132,7 +132,7 @@ proptest! {
         let tree = tree(&topology, name);
         check(&tree);
         // 6.0 cuts a cluster as wide as the LLC to one thread of a core
-        prop_assert!(tree.complaints.is_empty() || name == "6.0", "{:?}", tree.complaints);
+        prop_assert!(tree.complaints.is_empty() || name.starts_with("6.0"), "{:?}", tree.complaints);
     }
 
     #[test]
