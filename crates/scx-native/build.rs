@@ -7,6 +7,7 @@ fn main() {
     cc::Build::new()
         .file("src/native.c")
         .include(headers)
+        .include(std::env::var_os("DEP_HUDDLE_SCX_INCLUDE").unwrap_or_default())
         .std("gnu11")
         .opt_level(2)
         .warnings(true)

@@ -441,7 +441,7 @@ impl<O: Observer> Sim<'_, O> {
         }
         let account = &mut self.dsq.accounts[p];
         account.placed = true;
-        account.goes_local = claimed || matches!(step, Some(Step::SyncStack { .. } | Step::SyncWaker));
+        account.goes_local = claimed || matches!(step, Some(Step::SyncStack | Step::SyncWaker));
         claimed
     }
 

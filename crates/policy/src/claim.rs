@@ -206,8 +206,8 @@ impl<V: View, T: Tracer> Decision<'_, V, T> {
         Ok(Flow::Continue)
     }
 
-    /// A waker that is about to sleep and alone here makes room for the wakee, unless its cluster has more idle CPUs than `spare`.
-    pub(crate) fn sync_stack(&mut self, spare: Option<u32>) -> Result<Flow, Undecidable> {
+    /// A waker that is about to sleep and alone here makes room for the wakee.
+    pub(crate) fn sync_stack(&mut self) -> Result<Flow, Undecidable> {
         let this = self.this;
         if self.target != this {
             return Ok(self.skip("this CPU is not the target"));
@@ -223,14 +223,6 @@ impl<V: View, T: Tracer> Decision<'_, V, T> {
         }
         if !self.view.waker_keeps_sync().ok_or(Undecidable("whether the waker sleeps after its sync wake-ups"))? {
             return Ok(self.skip("the waker does not sleep soon after its sync wake-ups"));
-        }
-        let Some(spare) = spare else { return Ok(Flow::End(this)) };
-        let words = self.plan.words(self.plan.cpus[this.index()].claim.cluster);
-        let idle: u32 = words
-            .map(|(word, bits)| (bits & self.view.idle_word(word) & self.view.allowed_word(word)).count_ones())
-            .sum();
-        if idle > spare {
-            return Ok(self.skip("this CPU's cluster has idle CPUs to spare"));
         }
         Ok(Flow::End(this))
     }

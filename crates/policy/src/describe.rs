@@ -287,16 +287,9 @@ impl Step {
                     idle(core)
                 )
             }
-            Step::SyncStack { spare } => {
-                let idle = match spare {
-                    Some(spare) => format!(", and at most {spare} allowed CPUs of its cluster are idle"),
-                    None => String::new(),
-                };
-                format!(
-                    "If this CPU is the target of a sync wake-up, is allowed, and runs only the waker, which lately slept sooner after such \
-                     wake-ups than an idle CPU takes to come{idle}, take it."
-                )
-            }
+            Step::SyncStack => "If this CPU is the target of a sync wake-up, is allowed, and runs only the waker, which lately slept sooner after \
+                 such wake-ups than an idle CPU takes to come, take it."
+                .to_owned(),
             Step::ClaimSmt => "With SMT, claim the first thread of prev's core, prev excepted, that is allowed and idle.".to_owned(),
             Step::SyncClaimPrev => {
                 "In a sync wake-up, if this CPU shares prev's LLC, claim prev if it is allowed and idle.".to_owned()
@@ -354,7 +347,7 @@ impl Step {
             }
             Step::ClaimSmt | Step::SyncClaimPrev => inputs.push("claim"),
             Step::SyncWaker => inputs.push("nr_local"),
-            Step::SyncStack { .. } => inputs.extend(["nr_running", "waker_keeps_sync"]),
+            Step::SyncStack => inputs.extend(["nr_running", "waker_keeps_sync"]),
             Step::IdleCore { .. } | Step::ReadHic => inputs.push("has_idle_cores"),
             Step::Budget { method, .. } => match method {
                 Method::Prop | Method::PropLimit => inputs.extend(["avg_idle", "avg_scan_cost"]),

@@ -506,7 +506,7 @@ impl<V: View, T: Tracer> Decision<'_, V, T> {
             Step::SyncClaimPrev => self.sync_claim_prev(),
             Step::SyncWaker => self.sync_waker(),
             Step::ClaimIdlest { within, core } => self.claim_idlest(within, core),
-            Step::SyncStack { spare } => self.sync_stack(spare),
+            Step::SyncStack => self.sync_stack(),
             Step::ReturnTarget => Ok(Flow::End(self.target)),
             Step::ReturnPrev => Ok(Flow::End(self.prev)),
         }

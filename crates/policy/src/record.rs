@@ -319,9 +319,7 @@ pub enum Step {
         core: bool,
     },
     ClaimSmt,
-    SyncStack {
-        spare: Option<u32>,
-    },
+    SyncStack,
     SyncClaimPrev,
     SyncWaker,
     ReturnTarget,
@@ -616,7 +614,7 @@ fn parse_step(value: Value) -> Result<Step, String> {
             "ClaimSmt" => Step::ClaimSmt,
             "SyncClaimPrev" => Step::SyncClaimPrev,
             "SyncWaker" => Step::SyncWaker,
-            "SyncStack" => Step::SyncStack { spare: keys.count_if_any("spare")? },
+            "SyncStack" => Step::SyncStack,
             "ReturnTarget" => Step::ReturnTarget,
             "ReturnPrev" => Step::ReturnPrev,
             _ => return Err(format!("unknown step; the kinds are {}", KINDS.join(", "))),
@@ -825,7 +823,7 @@ impl Step {
             Step::ClaimSmt => "ClaimSmt",
             Step::SyncClaimPrev => "SyncClaimPrev",
             Step::SyncWaker => "SyncWaker",
-            Step::SyncStack { .. } => "SyncStack",
+            Step::SyncStack => "SyncStack",
             Step::ReturnTarget => "ReturnTarget",
             Step::ReturnPrev => "ReturnPrev",
         }
@@ -937,15 +935,6 @@ impl Keys {
         match self.take(key) {
             Some(Value::Integer(number)) if number > 0 && number <= i64::from(u32::MAX) => Ok(number as u32),
             found => Err(wrong(key, found, "a whole number, 1 or more")),
-        }
-    }
-
-    /// A number that may be 0.
-    fn count_if_any(&mut self, key: &'static str) -> Result<Option<u32>, String> {
-        match self.take(key) {
-            None => Ok(None),
-            Some(Value::Integer(number)) if number >= 0 && number <= i64::from(u32::MAX) => Ok(Some(number as u32)),
-            found => Err(wrong(key, found, "a whole number, 0 or more")),
         }
     }
 

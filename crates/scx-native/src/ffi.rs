@@ -2,7 +2,7 @@
 
 use huddle_machine::{CpuId, CpuSet};
 use huddle_policy::{Frozen, Wakeup};
-use huddle_scx::image::{AffineImage, FactsImage, Image, MaskImage, PlanImage};
+use huddle_scx::image::{FactsImage, Image, MaskImage, PlanImage};
 
 /// `struct world`: borrowed for the time of one call.
 #[repr(C)]
@@ -10,8 +10,6 @@ struct World {
     facts: *const FactsImage,
     pool: *const u64,
     clusters: *const MaskImage,
-    affine: *const AffineImage,
-    scratch: *mut u64,
     idle: *mut u64,
     online: *const u64,
     sched_idle: *const u64,
@@ -19,7 +17,6 @@ struct World {
     contested: *const u64,
     nr_running: *const u32,
     load: *const u64,
-    has_idle_cores: *const bool,
     nr_idle_scan: *const u32,
     waker_load: u64,
     wakee_load: u64,
@@ -27,7 +24,6 @@ struct World {
     nr_words: u32,
     nr_pool: u32,
     nr_clusters: u32,
-    nr_affine: u32,
     nr_llcs: u32,
     recent: i32,
     waker_recent: i32,
@@ -70,8 +66,8 @@ pub fn layout() -> Vec<u32> {
     (0..).map(|at| unsafe { huddle_native_layout(at) }).take_while(|&value| value != u32::MAX).collect()
 }
 
-/// This side's sizes and offsets of what only this crate shares with C: world and answer.
-pub fn own_layout() -> [usize; 5] {
+/// This side's.
+pub fn own_layout() -> [usize; 7] {
     use std::mem::{offset_of, size_of};
     [
         size_of::<World>(),
@@ -79,6 +75,8 @@ pub fn own_layout() -> [usize; 5] {
         offset_of!(World, waker_keeps_sync),
         size_of::<Placed>(),
         offset_of!(Placed, claimed),
+        size_of::<PlanImage>(),
+        size_of::<FactsImage>(),
     ]
 }
 
@@ -87,19 +85,17 @@ pub fn own_layout() -> [usize; 5] {
 pub struct Native {
     image: Image,
     online: CpuSet,
-    scratch: Vec<u64>,
     nr_idle_scan: Vec<u32>,
 }
 
 impl Native {
     /// The interpreter for plans that look up `image`; `online` are the CPUs of their partition.
     pub fn new(image: Image, online: &CpuSet) -> Native {
-        let scratch = vec![0; 2 * image.facts.len().div_ceil(64)];
-        Native { online: online.resized(image.facts.len()), image, scratch, nr_idle_scan: Vec::new() }
+        Native { online: online.resized(image.facts.len()), image, nr_idle_scan: Vec::new() }
     }
 
     /// Places a wake-up by `plan`, or a new task by a plan of fork steps, and writes to the state what it writes. C takes all capacities
-    /// for equal, no wake-up for wide, no task for delayed, and never writes hints of idle cores.
+    /// for equal, no wake-up for wide, no task for delayed, and reads which LLCs have idle cores from the cores.
     ///
     /// `None` when the state is of another machine or does not know all that C may ask.
     pub fn place(&mut self, plan: &PlanImage, state: &mut Frozen, wakeup: &Wakeup, fork: bool) -> Option<Placed> {
@@ -120,7 +116,8 @@ impl Native {
     }
 
     fn world(&mut self, state: &mut Frozen) -> Option<World> {
-        let (image, nr_cpus, nr_words) = (&self.image, self.image.facts.len(), self.scratch.len() / 2);
+        let (image, nr_cpus) = (&self.image, self.image.facts.len());
+        let nr_words = nr_cpus.div_ceil(64);
         let words = [&state.idle, &state.sched_idle, &state.allowed, &state.contested, &self.online];
         let fits = words.iter().all(|set| set.words().len() == nr_words)
             && state.load.len() == nr_cpus
@@ -133,8 +130,6 @@ impl Native {
             facts: image.facts.as_ptr(),
             pool: image.pool.as_ptr(),
             clusters: image.clusters.as_ptr(),
-            affine: image.affine.as_ptr(),
-            scratch: self.scratch.as_mut_ptr(),
             idle: state.idle.words_mut().as_mut_ptr(),
             online: self.online.words().as_ptr(),
             sched_idle: state.sched_idle.words().as_ptr(),
@@ -142,7 +137,6 @@ impl Native {
             contested: state.contested.words().as_ptr(),
             nr_running: state.nr_running.as_ptr(),
             load: state.load.as_ptr(),
-            has_idle_cores: state.has_idle_cores.as_ptr(),
             nr_idle_scan: self.nr_idle_scan.as_ptr(),
             waker_load: state.waker_load,
             wakee_load: state.wakee_load,
@@ -150,7 +144,6 @@ impl Native {
             nr_words: nr_words as u32,
             nr_pool: image.pool.len() as u32,
             nr_clusters: image.clusters.len() as u32,
-            nr_affine: image.affine.len() as u32,
             nr_llcs: self.nr_idle_scan.len() as u32,
             recent: number_of(state.recent),
             waker_recent: number_of(state.waker_recent),

@@ -15,6 +15,8 @@ typedef long long s64;
 #define __noinline	__attribute__((noinline))
 #define __always_inline	inline __attribute__((always_inline))
 #define __unused	__attribute__((unused))
+#define __global	static __attribute__((noinline))
+#define __arg_nonnull
 
 #include "plan.h"
 
@@ -22,15 +24,13 @@ struct world {
 	const struct cpu_facts *facts;
 	const u64 *pool;
 	const struct mask *clusters;
-	const struct affine_span *affine;
-	u64 *scratch, *idle;
+	u64 *idle;
 	const u64 *online, *sched_idle, *allowed, *contested;
 	const u32 *nr_running;
 	const u64 *load;
-	const bool *has_idle_cores;
 	const u32 *nr_idle_scan;
 	u64 waker_load, wakee_load;
-	u32 nr_cpus, nr_words, nr_pool, nr_clusters, nr_affine, nr_llcs;
+	u32 nr_cpus, nr_words, nr_pool, nr_clusters, nr_llcs;
 	s32 recent, waker_recent;
 	bool waker_is_per_cpu_kthread, wakee_is_sched_idle, prefers_current_cpu, waker_keeps_sync;
 };
@@ -61,19 +61,11 @@ static const struct mask *plan_cluster(u32 at)
 	return at < world->nr_clusters ? &world->clusters[at] : NULL;
 }
 
-static const struct affine_span *plan_affine(u32 at)
-{
-	return at < world->nr_affine ? &world->affine[at] : NULL;
-}
-
-static u64 *scratch_word(u32 word)
-{
-	return word < 2 * world->nr_words ? &world->scratch[word] : NULL;
-}
-
 /* A word or number by index, 0 beyond the array. */
 #define VIEW_AT(type, name, array, len) \
 	static type view_##name(u32 at) { return at < world->len ? world->array[at] : 0; }
+
+#define affinity_word(d, at)	((void)(d), (at) < world->nr_words ? world->allowed[at] : 0)
 
 VIEW_AT(u64, idle_word, idle, nr_words)
 VIEW_AT(u64, sched_idle_word, sched_idle, nr_words)
@@ -86,13 +78,6 @@ static u64 view_hog_word(u32 word __unused)
 	return 0;
 }
 
-static bool view_has_idle_cores(struct decision *d)
-{
-	const struct cpu_facts *target = plan_facts(d->target);
-
-	return target && target->llc_index < world->nr_llcs && world->has_idle_cores[target->llc_index];
-}
-
 /* A core is idle as a whole when all its threads of the partition are. */
 static u64 view_idle_core_word(u32 word)
 {
@@ -101,11 +86,11 @@ static u64 view_idle_core_word(u32 word)
 	for (u32 bit = 0; bit < 64; bit++) {
 		const struct cpu_facts *facts = plan_facts(64 * word + bit);
 
-		for (u32 i = 0; facts && i < facts->sets[SET_SMT].len; i++) {
-			u32 at = facts->sets[SET_SMT].first + i;
+		for (u32 i = 0; facts && i < facts->sets[SET_CORE].len; i++) {
+			u32 at = facts->sets[SET_CORE].first + i;
 			u64 online = at < world->nr_words ? world->online[at] : 0;
 
-			if (plan_word(facts->sets[SET_SMT].at + i) & online & ~view_idle_word(at))
+			if (plan_word(facts->sets[SET_CORE].at + i) & online & ~view_idle_word(at))
 				whole &= ~(1ULL << bit);
 		}
 	}
@@ -138,10 +123,8 @@ void huddle_native_place(struct world *w, const struct plan *plan, u32 this_cpu,
 	d.recent = w->recent;
 	d.waker_load = w->waker_load;
 	d.wakee_load = w->wakee_load;
-	for (u32 i = 0; i < w->nr_words; i++) {
-		w->scratch[w->nr_words + i] = w->allowed[i];
+	for (u32 i = 0; i < w->nr_words; i++)
 		nr_allowed += weight(w->allowed[i]);
-	}
 	answer->cpu = plan_place(plan, &d, nr_allowed);
 	answer->target = d.target;
 	answer->step = d.step;
@@ -151,21 +134,12 @@ void huddle_native_place(struct world *w, const struct plan *plan, u32 this_cpu,
 		w->waker_recent = this_cpu;
 }
 
-/* Sizes and offsets, in the order of the list in tests/layout.rs; ~0 behind the last. */
+/* Sizes and offsets of what src/ffi.rs has twins of, in the order of its list; ~0 behind the last. */
 u32 huddle_native_layout(u32 at)
 {
-#define AT(type, field) offsetof(struct type, field)
 	static const u32 layout[] = {
-		MAX_STEPS, NR_KINDS, NR_SETS, sizeof(struct world), AT(world, waker_load), AT(world, waker_keeps_sync),
-		sizeof(struct answer), AT(answer, claimed),
-		sizeof(struct mask), AT(mask, at), AT(mask, first), AT(mask, len), AT(mask, weight),
-		sizeof(struct affine_span), AT(affine_span, span), AT(affine_span, imbalance_pct),
-		sizeof(struct step), AT(step, kind), AT(step, of), AT(step, set), AT(step, flags), AT(step, spare),
-		sizeof(struct plan), AT(plan, entry), AT(plan, used), AT(plan, nr_steps), AT(plan, after_scans),
-		AT(plan, nr_words), AT(plan, nr_clusters), AT(plan, steps),
-		sizeof(struct cpu_facts), AT(cpu_facts, sets), AT(cpu_facts, ids), AT(cpu_facts, llc_index),
-		AT(cpu_facts, affine_from), AT(cpu_facts, affine_len), AT(cpu_facts, cluster), AT(cpu_facts, llc_from),
-		AT(cpu_facts, llc_len), AT(cpu_facts, node_from), AT(cpu_facts, node_len),
+		sizeof(struct world), offsetof(struct world, waker_load), offsetof(struct world, waker_keeps_sync),
+		sizeof(struct answer), offsetof(struct answer, claimed), sizeof(struct plan), sizeof(struct cpu_facts),
 	};
 
 	return at < sizeof(layout) / sizeof(layout[0]) ? layout[at] : ~0U;

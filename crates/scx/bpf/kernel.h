@@ -6,46 +6,25 @@
 #ifndef HUDDLE_KERNEL_H
 #define HUDDLE_KERNEL_H
 
-typedef unsigned char u8;
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef unsigned long long u64;
-typedef int s32;
-typedef long long s64;
-typedef _Bool bool;
-#define true	1
-#define false	0
-#define NULL	((void *)0)
-
-/* The names that libbpf's headers want. */
-typedef u8 __u8;
-typedef u16 __u16, __be16;
-typedef u32 __u32, __be32, __wsum;
-typedef u64 __u64;
+/* With __ the names that libbpf's headers want. */
+typedef unsigned char u8, __u8;
+typedef unsigned short __u16, __be16;
+typedef unsigned int u32, __u32, __be32, __wsum;
+typedef unsigned long long u64, __u64;
 typedef short __s16;
-typedef s32 __s32;
-typedef s64 __s64;
+typedef int s32, __s32;
+typedef long long s64, __s64;
+#define NULL	((void *)0)
 
 enum { BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_TASK_STORAGE = 29, BPF_F_NO_PREALLOC = 1, BPF_LOCAL_STORAGE_GET_F_CREATE = 1 };
 
-struct bpf_iter_num {
-	u64 opaque[1];
-} __attribute__((aligned(8)));
+struct bpf_iter_num { u64 opaque[1]; };
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
-typedef struct cpumask {
-	unsigned long bits[1];
-} cpumask_t;
-
-struct sched_ext_entity {
-	u32 weight, flags;
-	u64 slice, dsq_vtime;
-};
-
-struct sched_info {
-	unsigned long long last_queued;
-};
+typedef struct cpumask { unsigned long bits[1]; } cpumask_t;
+struct sched_ext_entity { u32 weight, flags; u64 slice, dsq_vtime; };
+struct sched_info { unsigned long long last_queued; };
 
 struct task_struct {
 	u32 flags, policy;
@@ -58,27 +37,7 @@ struct task_struct {
 enum scx_exit_kind { SCX_EXIT_NONE };
 enum scx_enq_flags { SCX_ENQ_CPU_SELECTED = 1 };
 
-struct scx_exit_info {
-	enum scx_exit_kind kind;
-	s64 exit_code;
-	const char *reason;
-	char *msg;
-};
-
-struct sched_ext_ops {
-	s32 (*select_cpu)(struct task_struct *p, s32 prev, u64 wake_flags);
-	void (*enqueue)(struct task_struct *p, u64 enq_flags);
-	void (*dispatch)(s32 cpu, struct task_struct *prev);
-	void (*running)(struct task_struct *p);
-	void (*stopping)(struct task_struct *p, bool runnable);
-	void (*enable)(struct task_struct *p);
-	s32 (*init)(void);
-	void (*exit)(struct scx_exit_info *info);
-	u64 flags;
-	u32 timeout_ms, dispatch_max_batch;
-	u64 hotplug_seq;
-	char name[128];
-};
+struct scx_exit_info { enum scx_exit_kind kind; s64 exit_code; const char *reason; char *msg; };
 
 #pragma clang attribute pop
 

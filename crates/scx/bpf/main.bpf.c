@@ -16,7 +16,6 @@
 #include <bpf/bpf_tracing.h>
 #include <bpf/bpf_core_read.h>
 #include "plan.h"
-#include "live.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -33,45 +32,19 @@ struct exit_record exit_record SEC(".data.exit");
 	} map_name SEC(".maps")
 
 /* The data of the plans, sized when it is loaded. */
-ARRAY(facts, struct cpu_facts);
+ARRAY(all_facts, struct cpu_facts);
 ARRAY(pool, u64);
 ARRAY(clusters, struct mask);
-ARRAY(affine_spans, struct affine_span);
-ARRAY(scratches, u64);			/* by CPU, two sets of words */
 
 ARRAY(mode, u32);			/* which plan places wake-ups: PLAN_GATHER or PLAN_SPREAD; written while running */
-ARRAY(idle_scans, u32);			/* nr_idle_scan by LLC, from its utilisation, kept by the loader */
+ARRAY(idle_scans, u64);			/* nr_idle_scan by LLC, from its utilisation, kept by the loader */
 
 /* Sets by words. */
 ARRAY(hog_words, u64);			/* CPUs whose tasks have run without a break for a while */
 ARRAY(sched_idle_words, u64);		/* CPUs whose last task was of SCHED_IDLE */
 ARRAY(waiting_words, u64);		/* clusters whose queues may hold tasks: a hint for the others */
 
-struct cluster_state {
-	u64 clock;
-	u64 filled_at;			/* when a task last joined its queue */
-	u64 called_at;			/* when an idle CPU of it was last called for one that waits */
-	u64 unused[5];			/* alone on its cache line */
-};
 ARRAY(cluster_states, struct cluster_state);
-
-/* A CPU's state: written by that CPU, but for claimed_at, kicked and pushed. */
-struct cpu_state {
-	u64 started;			/* its task's lag was lag at this time */
-	s64 lag;
-	u64 since;			/* its task has run without a break since then */
-	u64 vowed_at;			/* when its task gave the sync hint that is looked after */
-	u64 claimed_at;			/* when it was claimed, for a wake-up that is looked after */
-	u64 idle_wait;			/* how long a task waits for it to come out of idle, on average; 0: not known */
-	u32 weight;			/* 0: nothing of ours runs */
-	u32 taken_from;			/* the cluster from whose queue its next task was taken */
-	s32 task;			/* which ran last */
-	s32 exec;			/* the task that has just changed its program */
-	bool hog, ran_long, pinned, own_turn, kicked, pushed, sched_idle;
-	u8 vow, wakeups;		/* VOW_…; wake-ups that it has made */
-	u8 unused[7];
-	struct counters n;
-};
 ARRAY(cpu_states, struct cpu_state);
 
 /* What a waker's sync hint says, that it is about to sleep. One wake-up in LOOKED_AT of a CPU is looked after. */
@@ -80,7 +53,6 @@ enum { VOW_NONE, VOW_GIVEN, VOW_BROKEN, LOOKED_AT = 8, BROKEN_NS = 1000000 };
 /* What a task carries where a plan needs it. */
 struct task_state {
 	s32 recent;			/* plus 1 */
-	u32 unused;
 	u64 sync_ns;			/* from a sync wake-up to its sleep, on average; 0: not known */
 };
 struct {
@@ -93,22 +65,22 @@ struct {
 #include "view.h"
 #include "place.h"
 
-#define QUEUE		(1 << 30)	/* beside a CPU: it was not claimed */
 #define NOBODY		(-(1LL << 62))	/* beside a lag */
-#define CALL_NS		1000000		/* a CPU that was called has come by then */
-#define CLOCK_ORIGIN	(1ULL << 62)	/* tells virtual times from what parked() makes */
+#define CALL_NS		1000000		/* a CPU that was called has come by then, */
+#define JOIN_NS		10000000	/* a task has joined a queue */
 
-#define insert(p, dsq, slice, flags)		(bpf_ksym_exists(scx_bpf_dsq_insert) ?				\
-	scx_bpf_dsq_insert(p, dsq, slice, flags) : scx_bpf_dispatch(p, dsq, slice, flags))
-#define insert_vtime(p, dsq, slice, time, flags)	(bpf_ksym_exists(scx_bpf_dsq_insert_vtime) ?		\
-	scx_bpf_dsq_insert_vtime(p, dsq, slice, time, flags) : scx_bpf_dispatch_vtime(p, dsq, slice, time, flags))
-#define move_to_local(dsq)			(bpf_ksym_exists(scx_bpf_dsq_move_to_local) ?			\
-	scx_bpf_dsq_move_to_local(dsq) : scx_bpf_consume(dsq))
+/* The kernel's functions by their names since 6.13 and before. */
+#define EITHER(name, old_name, ...)	(bpf_ksym_exists(name) ? name(__VA_ARGS__) : old_name(__VA_ARGS__))
+#define insert(...)		EITHER(scx_bpf_dsq_insert, scx_bpf_dispatch, __VA_ARGS__)
+#define insert_vtime(...)	EITHER(scx_bpf_dsq_insert_vtime, scx_bpf_dispatch_vtime, __VA_ARGS__)
+#define move_to_local(dsq)	EITHER(scx_bpf_dsq_move_to_local, scx_bpf_consume, dsq)
 #define set_slice(p, ns)	do { if (bpf_ksym_exists(scx_bpf_task_set_slice)) scx_bpf_task_set_slice(p, ns);	\
 	else (p)->scx.slice = (ns); } while (0)
 #define set_vtime(p, time)	do { if (bpf_ksym_exists(scx_bpf_task_set_dsq_vtime)) scx_bpf_task_set_dsq_vtime(p, time); \
 	else (p)->scx.dsq_vtime = (time); } while (0)
 #define own_queue(cpu)	((1ULL << 32) | (cpu))		/* of tasks that only this CPU may take */
+#define task_state(p)	((struct task_state *)(config.needs_task ?						\
+	bpf_task_storage_get(&task_states, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE) : NULL))
 
 /* A task that slept long is owed no more than a slice; one that ran long alone waits no longer than two. */
 static __always_inline s64 bounded_lag(s64 lag)
@@ -124,29 +96,25 @@ static __always_inline u64 parked(s64 lag, u64 now)
 	return (now >> 12 & ((1ULL << 35) - 1)) << 26 | ((lag >> 6) + (1 << 25));
 }
 
+#define since_parked(vtime, now)	((((now) >> 12) - ((vtime) >> 26)) << 29 >> 17)
+
 /*
  * The lag of a task that was parked; of one that was taken out of a queue before it ran, nothing is known. While it slept its cluster's clock went
  * on, the slower the more tasks wait for each of its CPUs.
  */
 static __noinline s64 parked_lag(u64 vtime, u64 now, u32 nr_cpus, u32 waiting)
 {
-	u64 slept = ((now >> 12) - (vtime >> 26)) << 29 >> 17;
+	u64 slept = since_parked(vtime, now);
 
 	if (vtime >= CLOCK_ORIGIN / 2)
 		return 0;
-	if (slept > 4 * config.slice_ns)
-		slept = 4 * config.slice_ns;
+	slept = slept > 4 * config.slice_ns ? 4 * config.slice_ns : slept;
 	return bounded_lag(((s64)(vtime & ((1 << 26) - 1)) - (1 << 25)) * 64 - slept * nr_cpus / (nr_cpus + waiting));
 }
 
 static __always_inline void average(u64 *mean, u64 ns)
 {
 	*mean = *mean ? (3 * *mean + ns) / 4 + 1 : ns + 1;
-}
-
-static __always_inline struct task_state *task_state(struct task_struct *p)
-{
-	return config.needs_task ? bpf_task_storage_get(&task_states, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE) : NULL;
 }
 
 static __always_inline void mark(void *map, u32 at, bool set)
@@ -159,21 +127,12 @@ static __always_inline void mark(void *map, u32 at, bool set)
 		__sync_fetch_and_and(word, ~bit);
 }
 
-/* Whether the CPU's task runs on without end. */
-static __always_inline void set_hog(struct cpu_state *c, u32 cpu, bool hog)
-{
-	if (c->hog != hog)
-		mark(&hog_words, cpu, hog);
-	c->hog = hog;
-}
-
 static __noinline u32 distance(u32 from, u32 to)
 {
 	const struct cpu_facts *a = plan_facts(from), *b = plan_facts(to);
 
 	if (from == to || !a || !b)
 		return 0;
-#pragma unroll
 	for (u32 i = 0; i < REACHES; i++)
 		if (a->ids[i] == b->ids[i])
 			return i + 1;
@@ -189,17 +148,6 @@ static __noinline void count(struct cpu_state *c, u32 which, u32 step, u32 prev,
 	c->n.placed[which][step]++;
 	c->n.wake_distance[woken] += which != PLAN_FORK;
 	c->n.move_distance[moved] += which != PLAN_FORK;
-}
-
-/* The log2 of us, rounded up, within the histogram. */
-static __always_inline u32 bucket(u64 ns)
-{
-	u32 us = ns >> 10 > ~0U ? ~0U : ns >> 10, at = 0;
-
-#define HALVE(by) if (us >> (by)) { us >>= (by); at += (by); }
-	HALVE(16) HALVE(8) HALVE(4) HALVE(2) HALVE(1)
-#undef HALVE
-	return at + us < WAIT_BUCKETS ? at + us : WAIT_BUCKETS - 1;
 }
 
 /* How far the CPU's task is ahead of its cluster's clock. */
@@ -220,178 +168,86 @@ static __noinline void charge(struct cpu_state *c, u64 now)
 	c->started = now;
 }
 
-/* Copies the task's affinity to the scratch. The number of CPUs in it. */
-static __noinline u32 copy_affinity(struct task_struct *p)
+/* How far the task of a CPU is ahead, if it may be preempted; else NOBODY. Where nothing runs the CPU is about to be idle and may have looked at
+ * the queue before a task joined: it looks again. */
+__global s64 ahead_on(u32 cpu)
 {
-	u32 nr_words = (config.nr_cpus + 63) / 64, nr = 0, word;
+	struct cpu_state *c = cpu_state(cpu);
 
-	bpf_for(word, 0, nr_words) {
-		u64 *copy = scratch_word(nr_words + word), bits = kernel_word(p->cpus_ptr, word);
-
-		nr += weight(bits);
-		if (copy)
-			*copy = bits;
-	}
-	return nr;
+	if (c && !c->weight)
+		scx_bpf_kick_cpu(cpu, KICK_IDLE);
+	return !c || !c->weight || c->kicked ? NOBODY : c->sched_idle ? 1LL << 62 : lag_now(c, now_ns());
 }
 
-/* Takes the CPU from its task if that is so far ahead of one that has woken. */
-static __always_inline bool preempt(struct cpu_state *c, u32 cpu, s64 ahead, s64 lag)
+static __noinline void preempt(struct cpu_state *c, u32 cpu)
 {
-	if (c->kicked || ahead <= lag + (s64)config.preempt_ns)
-		return false;
 	c->kicked = true;
 	c->n.preempted++;
 	scx_bpf_kick_cpu(cpu, KICK_PREEMPT);
-	return true;
 }
 
 /*
- * How far the task of a CPU is ahead, if that is in the cluster and in the affinity in the scratch and may be preempted; else NOBODY. If nothing runs
- * there, it is about to be idle and may have looked at the queue before a task joined: it looks again.
+ * A task waits in the cluster of prev: an idle CPU of it shall come for it, else one of the LLC; for a woken one, else, the CPU whose task is farthest
+ * ahead of it.
  */
-__global s64 looked_at(u32 cpu, u32 cluster)
+__global int call_cpu(struct decision *d __arg_nonnull, s64 lag, bool woken)
 {
-	u64 *word = scratch_word((config.nr_cpus + 63) / 64 + cpu / 64);
-	const struct mask *mask = plan_cluster(cluster);
-	struct cpu_state *c = cpu_state(cpu);
-
-	if (!word || !mask || !c || !has(*word & mask_word(mask, cpu / 64), cpu))
-		return NOBODY;
-	if (!c->weight)
-		scx_bpf_kick_cpu(cpu, KICK_IDLE);
-	return !c->weight || c->kicked ? NOBODY : c->sched_idle ? 1LL << 62 : lag_now(c, now_ns());
-}
-
-/*
- * A task, its affinity in the scratch, waits in the cluster of this CPU: an idle CPU of it shall come for it, else one of the LLC; for a woken one,
- * else, the CPU whose task is farthest ahead of it.
- */
-__global int call_cpu(u32 cpu, u32 cluster, s64 lag, bool woken)
-{
-	struct decision d = { .nr_words = (config.nr_cpus + 63) / 64, .left = NO_LIMIT, .s.flags = STEP_CLAIM };
-	struct cluster_state *state = look_up(&cluster_states, cluster);
-	const struct mask *mask = plan_cluster(cluster);
-	const struct cpu_facts *here = plan_facts(cpu);
-	u32 first, end, victim = cpu, i;
-	s64 most = NOBODY, ahead;
+	const struct cpu_facts *here = plan_facts(d->prev);
+	const struct mask *mask = here ? plan_cluster(here->cluster) : NULL;
+	struct cluster_state *state = here ? look_up(&cluster_states, here->cluster) : NULL;
+	s64 most = lag + config.preempt_ns, ahead;
+	u32 victim = NO_LIMIT, word, cpu, i, j;
 	struct cpu_state *c;
 	s32 idle;
 
-	if (!mask || !here || !state)
+	if (!mask || !state)
 		return 0;
-	d.mask = *mask;
-	idle = search(&d, cpu);
+	d->mask = *mask;
+	idle = search(d, d->prev);
 	if (idle >= 0)
 		state->called_at = now_ns();
-	d.mask = here->sets[SET_LLC];
+	d->mask = here->sets[SET_LLC];
 	if (idle < 0)
-		idle = search(&d, cpu);
+		idle = search(d, d->prev);
 	if (idle >= 0)
 		return scx_bpf_kick_cpu(idle, KICK_IDLE), 0;
-	first = mask->first * 64;
-	end = first + mask->len * 64;
-	bpf_for(i, 0, 16) {
-		ahead = looked_at(cpu, cluster);
-		if (ahead > most) {
-			most = ahead;
-			victim = cpu;
+	d->mask = *mask;
+	bpf_for(i, 0, d->mask.len + 1) {
+		u64 rest = walk(d, d->prev, i, &word);
+
+		bpf_for(j, 0, 64) {
+			if (!rest)
+				break;
+			cpu = first_cpu(word, rest);
+			rest = opaque(d, rest & (rest - 1));
+			ahead = ahead_on(cpu);
+			if (ahead > most)
+				victim = cpu;
+			most = ahead > most ? ahead : most;
 		}
-		cpu = cpu + 1 < end && cpu + 1 < config.nr_cpus ? cpu + 1 : first;
 	}
 	c = cpu_state(victim);
-	if (c && woken)
-		preempt(c, victim, most, lag);
+	if (woken && c)
+		preempt(c, victim);
 	return 0;
 }
 
-/* An idle CPU of the LLC's cluster with the fewest busy CPUs, of which hogs are those counted, if that has at least two fewer; claimed. */
-__global s32 idler_cpu(u32 cpu, bool hogs_only)
+/* An idle CPU of the cluster of prev's LLC with the fewest busy CPUs, if that has at least two fewer; claimed. */
+__global s32 idler_cpu(struct decision *d __arg_nonnull)
 {
-	const struct cpu_facts *here = plan_facts(cpu);
-	const struct mask *own = here ? plan_cluster(here->cluster) : NULL, *other;
-	struct decision d = { .prev = cpu, .nr_words = (config.nr_cpus + 63) / 64, .left = NO_LIMIT };
-	u32 mine;
+	const struct cpu_facts *here = plan_facts(d->prev);
+	const struct mask *own = here ? plan_cluster(here->cluster) : NULL, *other = plan_cluster(idlest(d, SET_LLC));
+	u32 theirs;
 
-	if (!own || here->llc_len < 2)
+	if (!own || !other)
 		return -1;
-	d.s.flags = STEP_CLAIM | (hogs_only ? STEP_HOGS : 0);
-	d.mask = *own;
-	mine = count_cpus(&d);
-	other = mine < 2 ? NULL : plan_cluster(idlest(&d, SET_LLC));
-	if (!other || other == own)
+	d->mask = *other;
+	theirs = count_cpus(d);
+	d->mask = *own;
+	if (theirs + 2 > (u32)count_cpus(d))
 		return -1;
-	d.mask = *other;
-	return (u32)count_cpus(&d) + 2 <= mine ? search(&d, cpu) : -1;
-}
-
-static __always_inline bool others_wait(u32 cluster)
-{
-	u64 *word = look_up(&waiting_words, cluster / 64);
-
-	return word && has(*word, cluster) && scx_bpf_dsq_nr_queued(cluster) > 0;
-}
-
-/* Whether the current task sleeps sooner after its sync wake-ups than an idle CPU comes. */
-static __always_inline bool keeps_sync(struct cpu_state *c)
-{
-	struct task_state *waker = task_state(bpf_get_current_task_btf());
-
-	return waker && waker->sync_ns && waker->sync_ns < c->idle_wait;
-}
-
-/*
- * What most wake-ups come to, without the way there: where this CPU and prev share a cluster, whichever is the target, and the plan's first
- * steps that take part are to wait behind a waker and to claim prev in the target's cluster. Same CPU, same step as plan_place; -1.
- */
-static __always_inline s32 near(struct task_struct *p, struct cpu_state *c, u64 wake_flags, bool sync, u32 this, u32 prev)
-{
-	const struct cpu_facts *here = plan_facts(this), *there = plan_facts(prev);
-
-	if (!here || !there || here->cluster != there->cluster || !here->sets[SET_CLUSTER].len ||
-	    wake_flags & WAKE_CURRENT_CPU || (u32)p->nr_cpus_allowed < config.nr_cpus)
-		return -1;
-	if (config.near_sync && sync && keeps_sync(c) && view_nr_running(this) == 1) {
-		count(c, PLAN_GATHER, config.near_sync - 1, prev, this);
-		return others_wait(here->cluster) ? this | QUEUE : this;
-	}
-	if (!config.near_prev || !view_claim(prev))
-		return -1;
-	count(c, PLAN_GATHER, config.near_prev - 1, prev, prev);
-	return prev;
-}
-
-static __always_inline s32 place(struct task_struct *p, struct cpu_state *c, u64 wake_flags, bool sync, u32 prev, u32 which)
-{
-	u32 this = bpf_get_smp_processor_id();
-	struct task_struct *waker = bpf_get_current_task_btf();
-	struct task_state *task = config.needs_task ? task_state(p) : NULL;
-	struct decision d = { .this_cpu = this, .prev = prev, .sync = sync, .is_fork = which == PLAN_FORK };
-	const struct cpu_facts *here;
-	s32 cpu;
-
-	d.is_sched_idle = p->policy == SCHED_IDLE_POLICY;
-	d.current_hint = wake_flags & WAKE_CURRENT_CPU;
-	d.kthread_waker = waker->flags & PF_KTHREAD && waker->nr_cpus_allowed == 1;
-	d.keeps_sync = sync && keeps_sync(c);
-	d.recent = task ? task->recent - 1 : -1;
-	d.waker_load = c->weight * 1024ULL / 100;
-	d.wakee_load = p->scx.weight * 1024ULL / 100;
-	cpu = plan_place(&plans[which < NR_PLANS ? which : 0], &d, copy_affinity(p));
-	if (cpu < 0 || (u32)cpu >= config.nr_cpus)
-		return -1;
-	if (task)
-		task->recent = d.recent + 1;
-	task = d.marks_waker && config.needs_task ? task_state(waker) : NULL;
-	if (task)
-		task->recent = this + 1;
-	count(c, which, d.step, prev, cpu);
-	if (d.claimed || view_claim(cpu))
-		return cpu;
-	/* Behind a waker that is about to sleep a task waits on the CPU itself, unless others wait in the cluster: two that wake each other in turn
-	 * would keep them from the CPU for ever. */
-	here = plan_facts(cpu);
-	return here && d.s.kind == KIND_SYNC_STACK && !others_wait(here->cluster) ? cpu : cpu | QUEUE;
+	d->mask = *other;
+	return search(d, d->prev);
 }
 
 SEC("struct_ops/huddle_select_cpu")
@@ -399,24 +255,39 @@ s32 BPF_PROG(huddle_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 {
 	u32 this = bpf_get_smp_processor_id(), *chosen = look_up(&mode, 0);
 	u32 which = wake_flags & WAKE_FORK ? PLAN_FORK : chosen && *chosen == PLAN_SPREAD ? PLAN_SPREAD : PLAN_GATHER;
-	bool sync = wake_flags & WAKE_SYNC && !(bpf_get_current_task_btf()->flags & PF_EXITING), looked_at;
+	struct task_struct *waker = bpf_get_current_task_btf();
+	struct task_state *task = task_state(p), *own = task_state(waker);
+	bool sync = wake_flags & WAKE_SYNC && !(waker->flags & PF_EXITING), looked_at;
+	const struct cpu_facts *here = plan_facts(this);
 	struct cpu_state *c = cpu_state(this), *other;
-	s32 cpu = -1;
+	s32 cpu;
 
-	if (!c)
+	if (!c || !here)
 		return prev;
-	looked_at = config.needs_task && !(++c->wakeups % LOOKED_AT);
+	looked_at = own && !(++c->wakeups % LOOKED_AT);
 	c->vow = c->vow ? VOW_BROKEN : looked_at && sync ? VOW_GIVEN : VOW_NONE;
 	if (c->vow == VOW_GIVEN)
 		c->vowed_at = now_ns();
-	if (which == PLAN_GATHER)
-		cpu = near(p, c, wake_flags, sync, this, prev);
-	if (cpu < 0)
-		cpu = place(p, c, wake_flags, sync, prev, which);
-	if (cpu < 0)
+	struct decision d = {
+		.this_cpu = this, .prev = prev, .sync = sync, .is_fork = which == PLAN_FORK, .recent = task ? task->recent - 1 : -1,
+		.is_sched_idle = p->policy == SCHED_IDLE_POLICY, .current_hint = wake_flags & WAKE_CURRENT_CPU,
+		.kthread_waker = waker->flags & PF_KTHREAD && waker->nr_cpus_allowed == 1,
+		/* It sleeps sooner after its sync wake-ups than an idle CPU comes. While others wait in the cluster, two that wake each other in turn
+		 * would keep them from the CPU for ever. */
+		.keeps_sync = sync && own && own->sync_ns && own->sync_ns < c->idle_wait && !scx_bpf_dsq_nr_queued(here->cluster),
+		.waker_load = c->weight * 1024ULL / 100, .wakee_load = p->scx.weight * 1024ULL / 100,
+		.affinity = (u64)p->cpus_ptr, .affinity_0 = p->cpus_ptr->bits[0],
+	};
+	cpu = plan_place(&plans[which], &d, p->nr_cpus_allowed);
+	if (cpu < 0 || (u32)cpu >= config.nr_cpus)
 		return prev;
-	if (cpu & QUEUE)
-		return cpu & ~QUEUE;
+	if (task)
+		task->recent = d.recent + 1;
+	if (own && d.marks_waker)
+		own->recent = this + 1;
+	count(c, which, d.step, prev, cpu);
+	if (!d.claimed && !view_claim(cpu) && d.s.kind != KIND_SYNC_STACK)
+		return cpu;
 	other = looked_at && (u32)cpu != this ? cpu_state(cpu) : NULL;
 	if (other)
 		other->claimed_at = now_ns();
@@ -429,114 +300,118 @@ s32 BPF_PROG(huddle_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
  * A task for this CPU alone. A kernel thread that has woken runs at once: what others wait for is its work. The task that it takes the CPU from
  * comes back here rather than to its cluster, where a CPU that runs dry for a moment would take it away.
  */
-static __always_inline void enqueue_own(struct task_struct *p, s32 cpu, struct cpu_state *c, u64 vtime, s64 lag, u64 flags)
+static __always_inline void enqueue_own(struct task_struct *p, s32 cpu, struct cpu_state *c, u64 vtime, s64 lag, u64 woken)
 {
 	c->n.pinned++;
-	if (view_claim(cpu) || (p->flags & PF_KTHREAD && flags)) {
+	if (view_claim(cpu) || (p->flags & PF_KTHREAD && woken)) {
 		c->pushed |= c->weight > 0;
-		insert(p, DSQ_LOCAL, config.slice_ns, flags | ENQ_PREEMPT);
+		insert(p, DSQ_LOCAL, config.slice_ns, woken | ENQ_PREEMPT);
 		return;
 	}
-	c->pinned = true;
-	insert_vtime(p, own_queue(cpu), config.least_slice_ns * 2, vtime, flags);
-	if (!flags || !c->weight || !preempt(c, cpu, lag_now(c, now_ns()), lag))
-		scx_bpf_kick_cpu(cpu, KICK_IDLE);
+	insert_vtime(p, own_queue(cpu), config.least_slice_ns * 2, vtime, woken);
+	c->pinned = 1;
+	if (ahead_on(cpu) > lag + (s64)config.preempt_ns && woken)
+		preempt(c, cpu);
 }
 
-/* A task that runs on without end, or has just changed its program, goes to an idler cluster if there is one. */
-static __noinline bool move_away(struct task_struct *p, struct cpu_state *c, u32 cpu, bool exec)
+/*
+ * Claims an idle CPU of an idler cluster for the CPU's task, which runs on without end or has just changed its program: when it gives the CPU up it
+ * goes there. The claimed CPU is kicked, whether the task comes or not.
+ */
+static __noinline bool send_away(struct task_struct *p, struct cpu_state *c, u32 cpu, u32 flags)
 {
-	struct cpu_state *other;
-	s32 to;
+	struct decision d = {
+		.prev = cpu, .left = NO_LIMIT, .s.flags = STEP_CLAIM | flags,
+		.affinity = (u64)p->cpus_ptr, .affinity_0 = p->cpus_ptr->bits[0],
+	};
 
-	c->exec = 0;
-	copy_affinity(p);
-	to = idler_cpu(cpu, !exec);
-	if (to < 0)
-		return false;
-	other = cpu_state(to);
-	/* Seen there at once, or others would follow. */
-	if (other && !exec) {
+	if (!c->moves_to && p->nr_cpus_allowed > 1)
+		c->moves_to = idler_cpu(&d) + 1;
+	if (c->moves_to)
+		scx_bpf_kick_cpu(c->moves_to - 1, KICK_IDLE);
+	return c->moves_to;
+}
+
+static __always_inline void move(struct task_struct *p, struct cpu_state *c, u32 cpu, s32 to)
+{
+	struct cpu_state *other = cpu_state(to);
+	bool exec = c->exec == p->pid;
+
+	if (other && !exec) {	/* Seen there at once, or others would follow. */
 		other->task = p->pid;
 		other->since = c->since;
-		other->hog = other->ran_long = true;
+		other->ran_long = true;
 		mark(&hog_words, to, true);
-		set_hog(c, cpu, false);
+		mark(&hog_words, cpu, false);
 	}
 	*(exec ? &c->n.exec_moved : &c->n.balanced) += 1;
 	insert(p, DSQ_LOCAL_ON | to, config.slice_ns, 0);
-	scx_bpf_kick_cpu(to, KICK_IDLE);
-	return true;
 }
 
 SEC("struct_ops/huddle_enqueue")
 void BPF_PROG(huddle_enqueue, struct task_struct *p, u64 flags)
 {
-	s32 cpu = scx_bpf_task_cpu(p), waiting;
+	s32 cpu = scx_bpf_task_cpu(p);
 	const struct cpu_facts *here = plan_facts(cpu);
 	const struct mask *mask = here ? plan_cluster(here->cluster) : NULL;
 	struct cluster_state *cluster = here ? look_up(&cluster_states, here->cluster) : NULL;
 	struct cpu_state *c = cpu_state(cpu);
 	u64 woken = flags & ENQ_WAKEUP, slice = config.slice_ns, now = now_ns();
-	bool pushed, exec;
+	struct decision d = {
+		.prev = cpu, .left = NO_LIMIT, .s.flags = STEP_CLAIM,
+		.affinity = (u64)p->cpus_ptr, .affinity_0 = p->cpus_ptr->bits[0],
+	};
+	bool pushed = c && c->pushed && !woken;
+	u32 waiting;
 	s64 lag;
 
-	if (!c || !cluster || !mask) {
-		insert(p, DSQ_LOCAL, slice, 0);
-		return;
-	}
+	if (!c || !cluster || !mask)
+		goto local;
 	/* A wakee that was still leaving this CPU when it was woken: nobody asked for a placement, and the CPU has nothing else yet. */
 	if (woken && !(flags & bpf_core_enum_value(enum scx_enq_flags, SCX_ENQ_CPU_SELECTED))) {
 		c->n.unplaced++;
-		if (view_claim(cpu) || !c->weight) {
-			insert(p, DSQ_LOCAL, slice, 0);
-			return;
-		}
+		if (view_claim(cpu) || !c->weight)
+			goto local;
 	}
 	waiting = scx_bpf_dsq_nr_queued(here->cluster);
-	waiting = waiting > 0 ? waiting : 0;
 	lag = parked_lag(p->scx.dsq_vtime, now, mask->weight, waiting);
-	pushed = c->pushed && !woken;
-	if (pushed)
-		c->pushed = false;
+	c->pushed &= !pushed;
 	if (p->nr_cpus_allowed == 1 || pushed) {
 		enqueue_own(p, cpu, c, cluster->clock + lag, lag, woken);
 		return;
 	}
-	exec = c->exec && c->exec == p->pid;
-	if ((exec || flags & ENQ_LAST || (c->ran_long && !woken)) && move_away(p, c, cpu, exec))
-		return;
-	if (flags & ENQ_LAST) {
-		/* Nowhere better: on it goes, and the CPU has to look again. */
-		insert(p, DSQ_LOCAL, slice, 0);
-		scx_bpf_kick_cpu(cpu, KICK_IDLE);
+	if (!woken && c->task == p->pid && (c->moves_to || (c->ran_long && send_away(p, c, cpu, STEP_HOGS))) &&
+	    allowed(&d, c->moves_to - 1)) {
+		move(p, c, cpu, c->moves_to - 1);
 		return;
 	}
+	if (flags & ENQ_LAST)
+		goto local;
 	cluster->filled_at = now;
+	cluster->joining = p->pid;
 	mark(&waiting_words, here->cluster, true);
 	c->n.queued++;
 	/* The more wait, the shorter the slice. */
 	slice /= waiting + 1;
-	slice = slice < config.least_slice_ns ? config.least_slice_ns : slice;
-	insert_vtime(p, here->cluster, slice, cluster->clock + lag, woken);
-	copy_affinity(p);
-	call_cpu(cpu, here->cluster, lag, woken);
+	insert_vtime(p, here->cluster, slice < config.least_slice_ns ? config.least_slice_ns : slice, cluster->clock + lag, woken);
+	call_cpu(&d, lag, woken);
+	return;
+local:
+	insert(p, DSQ_LOCAL, slice, 0);
 }
 
 /* Takes a waiting task of another cluster within a run, nearest number first; at least `least` must wait. */
 static __noinline bool take_from(struct cpu_state *c, u32 own, u32 from, u32 len, s32 least)
 {
 	u64 now = now_ns();
-	bool taken = false;
 	s32 waiting;
 	u32 i;
 
 	bpf_for(i, 0, len) {
 		u32 at = own + 1 + i < from + len ? own + 1 + i : own + 1 + i - len;
 		struct cluster_state *other = look_up(&cluster_states, at);
-		u64 *word = look_up(&waiting_words, at / 64);
 
-		if (!other || !word || !has(*word, at) || at == own)
+		if (!other || at == own || !has(map_word(&waiting_words, at / 64), at))
 			continue;
 		waiting = scx_bpf_dsq_nr_queued(at);
 		/* For the only one a CPU of its own cluster is on the way. */
@@ -544,31 +419,32 @@ static __noinline bool take_from(struct cpu_state *c, u32 own, u32 from, u32 len
 			continue;
 		if (waiting >= least && move_to_local(at)) {
 			c->taken_from = at;
-			taken = true;
-			break;
+			return true;
 		}
 		/* The task that the mark was set for joins within the call that set it: in less than a second. */
-		if (!waiting && now - other->filled_at > 1000000000)
+		if (!waiting && (s64)(now - other->filled_at) > 1000000000)
 			mark(&waiting_words, at, false);
 	}
-	return taken;
+	return false;
 }
 
 static __noinline bool take(s32 cpu, struct cpu_state *c, const struct cpu_facts *here, bool goes_on)
 {
-	u32 own = here->cluster, level = TAKEN_CLUSTER;
-	u64 *word = look_up(&waiting_words, own / 64), waiting = word ? *word : 0;
+	u32 own = here->cluster, level = TAKEN_OWN_CPU;
+	u64 waiting = map_word(&waiting_words, own / 64);
+	/* Cleared before the queue is looked at: set behind the look it stays. */
+	u32 pinned = c->pinned ? __sync_lock_test_and_set(&c->pinned, 0) : 0;
 
 	c->taken_from = own;
-	c->own_turn = c->pinned && !c->own_turn;
+	c->own_turn = pinned && !c->own_turn;
 	if (c->own_turn && move_to_local(own_queue(cpu)))
-		level = TAKEN_OWN_CPU;
-	else if (has(waiting, own) && move_to_local(own))
 		;
-	else if (c->pinned && move_to_local(own_queue(cpu)))
-		level = TAKEN_OWN_CPU;
+	else if (has(waiting, own) && move_to_local(own))
+		level = TAKEN_CLUSTER;
+	else if (pinned && move_to_local(own_queue(cpu)))
+		;
 	else if (goes_on || (config.nr_clusters <= 64 && !(waiting & ~(1ULL << (own & 63)))))
-		return c->pinned = false;
+		return false;
 	else if (here->llc_len > 1 && take_from(c, own, here->llc_from, here->llc_len, 1))
 		level = TAKEN_LLC;
 	else if (here->node_len > here->llc_len && take_from(c, own, here->node_from, here->node_len, 1))
@@ -576,9 +452,10 @@ static __noinline bool take(s32 cpu, struct cpu_state *c, const struct cpu_facts
 	else if (config.nr_clusters > here->node_len && take_from(c, own, 0, config.nr_clusters, 2))
 		level = TAKEN_FARTHER;
 	else
-		return c->pinned = false;
-	if (level < NR_TAKEN)
-		c->n.taken[level]++;
+		return false;
+	if (pinned)
+		c->pinned = 1;
+	c->n.taken[level]++;
 	return true;
 }
 
@@ -587,21 +464,21 @@ void BPF_PROG(huddle_dispatch, s32 cpu, struct task_struct *prev)
 {
 	const struct cpu_facts *here = plan_facts(cpu);
 	struct cpu_state *c = cpu_state(cpu);
-	bool goes_on = prev && prev->scx.flags & TASK_QUEUED;
-	u64 now;
+	struct cluster_state *cluster = here ? look_up(&cluster_states, here->cluster) : NULL;
+	bool goes_on = prev && prev->scx.flags & TASK_QUEUED, hog;
+	u64 now = now_ns();
 
-	if (!here || !c || take(cpu, c, here, goes_on))
+	if (!cluster || !c || take(cpu, c, here, goes_on))
 		return;
-	if (!goes_on) {
-		set_hog(c, cpu, false);
-		return;
-	}
+	/* A task that is being queued joins behind its enqueue, in which this CPU may have passed for busy: it looks again. */
+	if (!goes_on && cluster->joining && (s64)(now - cluster->filled_at) < JOIN_NS)
+		scx_bpf_kick_cpu(cpu, KICK_IDLE);
+	hog = goes_on && now - c->since > config.hog_ns;
+	mark(&hog_words, cpu, hog);
 	c->kicked = false;
-	now = now_ns();
 	charge(c, now);
-	set_hog(c, cpu, now - c->since > config.hog_ns);
-	/* Without a slice it comes back through enqueue, which may move it. */
-	if (prev->nr_cpus_allowed == 1 || (c->exec != prev->pid && !c->hog))
+	/* Without a slice it comes back through enqueue, which moves it. */
+	if (goes_on && !(hog && send_away(prev, c, cpu, STEP_HOGS)) && !c->moves_to)
 		set_slice(prev, config.slice_ns);
 }
 
@@ -610,35 +487,38 @@ void BPF_PROG(huddle_running, struct task_struct *p)
 {
 	s32 cpu = scx_bpf_task_cpu(p);
 	const struct cpu_facts *here = plan_facts(cpu);
-	struct cluster_state *own = here ? look_up(&cluster_states, here->cluster) : NULL, *from;
 	struct cpu_state *c = cpu_state(cpu);
-	u64 now = now_ns(), queued = p->sched_info.last_queued, vtime = p->scx.dsq_vtime;
-	bool sched_idle = p->policy == SCHED_IDLE_POLICY;
+	struct cluster_state *own = here ? look_up(&cluster_states, here->cluster) : NULL;
+	struct cluster_state *from = c ? look_up(&cluster_states, c->taken_from) : NULL;
+	u64 now = now_ns(), vtime = p->scx.dsq_vtime, wait = now - p->sched_info.last_queued, us;
 	s64 lag;
 
-	from = c ? look_up(&cluster_states, c->taken_from) : NULL;
 	if (!c || !own || !from)
 		return;
 	lag = vtime >= CLOCK_ORIGIN / 2 ? bounded_lag(vtime - from->clock) : parked_lag(vtime, now, 1, 0);
-	if (lag > 0)
-		own->clock += lag;
+	own->clock += lag > 0 ? lag : 0;
 	c->lag = lag > 0 ? 0 : lag;
+	if (from->joining == (u64)p->pid)
+		from->joining = 0;
 	c->started = now;
+	c->moves_to = 0;
 	c->weight = p->scx.weight;
 	if (!c->ran_long || c->task != p->pid) {
 		c->since = now;
-		set_hog(c, cpu, false);
+		mark(&hog_words, cpu, false);
 	}
 	c->task = p->pid;
 	c->kicked = false;
-	if (sched_idle != c->sched_idle)
-		mark(&sched_idle_words, cpu, sched_idle);
-	c->sched_idle = sched_idle;
+	c->sched_idle = p->policy == SCHED_IDLE_POLICY;
+	mark(&sched_idle_words, cpu, c->sched_idle);
 	if (c->claimed_at)
 		average(&c->idle_wait, now - c->claimed_at);
 	c->claimed_at = 0;
-	if (queued && now > queued)
-		c->n.wait_us[bucket(now - queued) % WAIT_BUCKETS]++;
+	/* The kernel's time is older where the task was woken before it had left the CPU. */
+	us = (vtime < CLOCK_ORIGIN / 2 && since_parked(vtime, now) < wait ? since_parked(vtime, now) : wait) >> 10;
+	us = us ? 64 - __builtin_clzll(us) : 0;
+	if (p->sched_info.last_queued)
+		c->n.wait_us[us < WAIT_BUCKETS ? us : 0]++;
 }
 
 SEC("struct_ops/huddle_stopping")
@@ -655,7 +535,7 @@ void BPF_PROG(huddle_stopping, struct task_struct *p, bool runnable)
 	c->weight = 0;
 	c->ran_long = runnable && now - c->since > config.hog_ns;
 	if (!c->ran_long)
-		set_hog(c, cpu, false);
+		mark(&hog_words, cpu, false);
 	task = c->vow ? task_state(p) : NULL;
 	if (task)
 		average(&task->sync_ns, c->vow == VOW_GIVEN && !runnable ? now - c->vowed_at : BROKEN_NS);
@@ -673,16 +553,11 @@ void BPF_PROG(huddle_enable, struct task_struct *p)
 SEC("struct_ops.s/huddle_init")
 s32 BPF_PROG(huddle_init)
 {
-	struct cluster_state *cluster;
 	s32 error = 0;
 	u32 i;
 
-	bpf_for(i, 0, config.nr_clusters) {
-		cluster = look_up(&cluster_states, i);
-		if (cluster)
-			cluster->clock = CLOCK_ORIGIN;
+	bpf_for(i, 0, config.nr_clusters)
 		error = error ?: scx_bpf_create_dsq(i, -1);
-	}
 	bpf_for(i, 0, config.nr_cpus)
 		error = error ?: scx_bpf_create_dsq(own_queue(i), -1);
 	return error;
@@ -701,13 +576,13 @@ void BPF_PROG(huddle_exit, struct scx_exit_info *info)
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(huddle_exec, struct task_struct *p)
 {
-	s32 cpu = bpf_get_smp_processor_id();
+	u32 cpu = bpf_get_smp_processor_id();
 	struct cpu_state *c = cpu_state(cpu);
 
-	if (c && c->weight && p->scx.flags & TASK_QUEUED && p->nr_cpus_allowed > 1) {
-		c->exec = p->pid;
-		scx_bpf_kick_cpu(cpu, KICK_PREEMPT);
-	}
+	if (!c || !c->weight || c->task != p->pid || !send_away(p, c, cpu, 0))
+		return 0;
+	c->exec = p->pid;
+	scx_bpf_kick_cpu(cpu, KICK_PREEMPT);
 	return 0;
 }
 

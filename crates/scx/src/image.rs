@@ -1,100 +1,18 @@
-//! A compiled plan as data: the twins of the structs in `bpf/plan.h`, byte for byte.
+//! A compiled plan as data.
 //!
 //! Plans of several policies for one machine share an [`Image`], what they look up; a [`PlanImage`] is a list of steps.
 
 use std::collections::BTreeMap;
 
-use bytemuck::{Pod, Zeroable};
 use huddle_machine::{CpuId, CpuSet, Distance};
 use huddle_policy::{
-    AffineSpan, Anchor, ClusterCondition, ClusterSrc, Cost, EntryAnchor, Kept, Mask, Method, Plan, PlanCpu, Pred,
-    Share, SmtCondition, Start, Step, Update, Within,
+    Anchor, ClusterCondition, ClusterSrc, Cost, EntryAnchor, Kept, Mask, Method, Plan, PlanCpu, Pred, Share,
+    SmtCondition, Start, Step, Update, Within,
 };
 
-/// The most steps that a list may have.
-pub const MAX_STEPS: usize = 32;
-/// Distances that a set of CPUs bounds: SMT, cluster, LLC, node, package.
-pub const REACHES: usize = Distance::COUNT - 2;
+pub use crate::layout::*;
 
-/// `struct mask`: words `first..first + len` of a CPU set, in the pool from `at` on. A set that does not exist has no
-/// words.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
-#[repr(C)]
-pub struct MaskImage {
-    /// Index of its first word in the pool.
-    pub at: u32,
-    /// That word's index in the set.
-    pub first: u32,
-    /// Number of words.
-    pub len: u32,
-    /// Number of CPUs.
-    pub weight: u32,
-}
-
-/// `struct affine_span`: a domain that may pull wake-ups.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
-#[repr(C)]
-pub struct AffineImage {
-    /// Its CPUs.
-    pub span: MaskImage,
-    /// Its imbalance threshold in percent.
-    pub imbalance_pct: u32,
-}
-
-/// Sets of CPUs that a decision looks up of one CPU.
-pub const NR_SETS: usize = 14;
-
-/// `struct cpu_facts`: what decisions look up of one CPU.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
-#[repr(C)]
-#[allow(missing_docs)] // said in plan.h and of PlanCpu
-pub struct FactsImage {
-    /// By `SET_…`.
-    pub sets: [MaskImage; NR_SETS],
-    /// The first CPU no farther than SMT, cluster, LLC, node, package.
-    pub ids: [u32; REACHES],
-    pub llc_index: u32,
-    pub affine_from: u32,
-    pub affine_len: u32,
-    pub cluster: u32,
-    pub llc_from: u32,
-    pub llc_len: u32,
-    pub node_from: u32,
-    pub node_len: u32,
-}
-
-/// `struct step`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
-#[repr(C)]
-#[allow(missing_docs)] // said in plan.h
-pub struct StepImage {
-    pub kind: u8,
-    pub of: u8,
-    pub set: u8,
-    unused: u8,
-    pub flags: u32,
-    pub spare: u32,
-}
-
-/// `struct plan`: a list of steps and the entry rule before it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
-#[repr(C)]
-pub struct PlanImage {
-    /// `ENTRY_…` bits; none for new tasks, whose target is the CPU that forks.
-    pub entry: u32,
-    /// `1 << KIND_…` of every step, and `USED_…` bits.
-    pub used: u32,
-    /// Number of steps. A decision's step is below it, or equal for the core's own rules.
-    pub nr_steps: u32,
-    /// Index of the first step behind the last scan.
-    pub after_scans: u32,
-    /// Number of words of a set of all CPU ids.
-    pub nr_words: u32,
-    /// Clusters with CPUs of the partition.
-    pub nr_clusters: u32,
-    /// The steps, zeros behind the last.
-    pub steps: [StepImage; MAX_STEPS],
-}
+const _: () = assert!(REACHES + 2 == DISTANCES && DISTANCES == Distance::COUNT);
 
 /// What the plans for one machine look up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,8 +23,6 @@ pub struct Image {
     pub pool: Vec<u64>,
     /// The machine's clusters, then each CPU outside the partition as one.
     pub clusters: Vec<MaskImage>,
-    /// Every CPU's domains that may pull wake-ups.
-    pub affine: Vec<AffineImage>,
 }
 
 /// What the interpreter in C cannot do.
@@ -120,7 +36,7 @@ pub enum ImageError {
         /// How many it has.
         steps: usize,
     },
-    /// A step, or a value of one of its keys, is not in `plan.h`.
+    /// A step, or a value of one of its keys, is not in the interpreter.
     #[error("policy {policy}: {list} {step}, {kind}: {why}")]
     Step {
         /// The policy.
@@ -134,6 +50,14 @@ pub enum ImageError {
         /// What the interpreter lacks.
         why: &'static str,
     },
+    /// Domains that may pull wake-ups tolerate imbalance in too many ways.
+    #[error(
+        "policy {policy}: more than {AFFINES} values of imbalance_pct on this machine, which the live interpreter lacks"
+    )]
+    Tolerances {
+        /// The policy.
+        policy: String,
+    },
     /// The plans look up different things.
     #[error("policy {policy}: compiled for another machine or kernel than {first}; compile all for the same domains")]
     DifferentMachines {
@@ -142,46 +66,6 @@ pub enum ImageError {
         /// The policy whose machine counts.
         first: String,
     },
-}
-
-/// Declares constants that count up from 0, as an `enum` of C does.
-macro_rules! counted {
-    ($type:ty: $($name:ident),* $(,)?) => { counted!(@ $type, 0, $($name,)*); };
-    (@ $type:ty, $value:expr, $name:ident, $($rest:ident,)*) => {
-        const $name: $type = $value;
-        counted!(@ $type, $value + 1, $($rest,)*);
-    };
-    (@ $type:ty, $value:expr,) => {};
-}
-
-counted!(u8:
-    KIND_NONE, KIND_TEST, KIND_SEARCH, KIND_IDLEST, KIND_BUDGET, KIND_READ_HIC, KIND_NEED_LLC, KIND_TAKE_KEPT,
-    KIND_SYNC_STACK, KIND_KTHREAD_STACK, KIND_RETURN,
-);
-counted!(u8: OF_TARGET, OF_PREV, OF_RECENT);
-counted!(u8:
-    SET_ALL, SET_NODE, SET_LLC, SET_CLUSTER, SET_SHARE_LLC, SET_SHARE, SET_ONE, SET_SMT, SET_OTHERS, SET_LLC_DOMAIN,
-    SET_RAW_CLUSTER, SET_CLUSTER_DOMAIN, SET_LLC_GROUP, SET_WHOLE_NODE,
-);
-counted!(u32:
-    STEP_CLAIM, STEP_CORES, STEP_SCHED_IDLE, STEP_NO_KIN, STEP_OTHER, STEP_KEEP, STEP_ALWAYS, STEP_NO_BUSIER, STEP_SCAN,
-    STEP_AFTER, STEP_FROM_ZERO, STEP_CHARGE, STEP_REMOVE, STEP_FAIL_IF_EMPTY, STEP_NO_HIC, STEP_LAST, STEP_TAKE_PREV,
-    STEP_TAKE_RECENT, STEP_RECENT_FIRST,
-);
-counted!(u32:
-    ENTRY_LOAD, ENTRY_WAKER, ENTRY_AFFINE_IDLE_PREV, ENTRY_SET_WAKER_RECENT, ENTRY_CURRENT_HINT,
-);
-const USED_SCAN: u32 = 1 << 16;
-const USED_CORES: u32 = 1 << 17;
-const USED_LOAD: u32 = 1 << 18;
-/// Place in [`FactsImage::sets`] of sd_llc's CPUs.
-pub const SET_SD_LLC: usize = SET_LLC_DOMAIN as usize;
-/// No limit to spare CPUs.
-const NO_LIMIT: u32 = u32::MAX;
-
-/// The bits that are set.
-fn bits<const N: usize>(bits: [(u32, bool); N]) -> u32 {
-    bits.into_iter().filter(|&(_, set)| set).fold(0, |all, (bit, _)| all | 1 << bit)
 }
 
 impl Image {
@@ -203,12 +87,7 @@ impl Image {
     fn of(plan: &Plan) -> Image {
         let mut pool = Pool::new(plan);
         let facts = (0..plan.nr_cpus()).filter_map(|cpu| FactsImage::of(CpuId::from(cpu), plan, &mut pool)).collect();
-        Image {
-            facts,
-            pool: pool.words,
-            clusters: plan.clusters().iter().map(MaskImage::of).collect(),
-            affine: plan.affine_spans().iter().map(AffineImage::of).collect(),
-        }
+        Image { facts, pool: pool.words, clusters: plan.clusters().iter().map(MaskImage::of).collect() }
     }
 }
 
@@ -220,6 +99,8 @@ struct Pool {
     /// CPUs by sd_llc_id and by sd_share_id.
     sharing_llc: BTreeMap<u32, MaskImage>,
     sharing: BTreeMap<u32, MaskImage>,
+    /// All CPU ids.
+    every: MaskImage,
     added: BTreeMap<(u32, Vec<u64>), MaskImage>,
 }
 
@@ -227,8 +108,9 @@ impl Pool {
     fn new(plan: &Plan) -> Pool {
         let ones = plan.pool().len() as u32;
         let words = plan.pool().iter().copied().chain((0..64).map(|bit| 1 << bit)).collect();
-        let (sharing_llc, sharing, added) = Default::default();
-        let mut pool = Pool { words, ones, sharing_llc, sharing, added };
+        let (sharing_llc, sharing, every, added) = Default::default();
+        let mut pool = Pool { words, ones, sharing_llc, sharing, every, added };
+        pool.every = pool.add(&CpuSet::full(plan.nr_cpus()));
         pool.sharing_llc = pool.group(plan, |cpu| cpu.llc_id);
         pool.sharing = pool.group(plan, |cpu| cpu.share_id);
         pool
@@ -271,19 +153,15 @@ fn cpus(mask: &Mask, plan: &Plan) -> CpuSet {
     set
 }
 
+fn minus(set: &CpuSet, gone: &CpuSet) -> CpuSet {
+    let mut rest = set.clone();
+    rest.subtract(gone);
+    rest
+}
+
 impl MaskImage {
     fn of(&Mask { at, first, len, weight }: &Mask) -> MaskImage {
         MaskImage { at, first, len, weight }
-    }
-
-    fn of_option(mask: Option<Mask>) -> MaskImage {
-        mask.as_ref().map(MaskImage::of).unwrap_or_default()
-    }
-}
-
-impl AffineImage {
-    fn of(affine: &AffineSpan) -> AffineImage {
-        AffineImage { span: MaskImage::of(&affine.span), imbalance_pct: affine.imbalance_pct }
     }
 }
 
@@ -291,13 +169,9 @@ impl FactsImage {
     fn of(cpu: CpuId, plan: &Plan, pool: &mut Pool) -> Option<FactsImage> {
         let facts = plan.facts(cpu)?;
         let claim = &facts.claim;
-        let mut others = cpus(&facts.smt, plan).intersection(&cpus(&facts.llc.unwrap_or_default(), plan));
-        others.remove(cpu);
         let mut image = FactsImage {
             ids: facts.reach.map(|reach| cpus(&reach, plan).iter().next().unwrap_or(cpu).0),
             llc_index: facts.llc_index,
-            affine_from: facts.affine_from,
-            affine_len: facts.affine_len,
             cluster: claim.index,
             llc_from: claim.llc_clusters.from,
             llc_len: claim.llc_clusters.len,
@@ -305,6 +179,11 @@ impl FactsImage {
             node_len: claim.node_clusters.len,
             ..FactsImage::default()
         };
+        let llc = cpus(&facts.llc.unwrap_or_default(), plan);
+        let core = cpus(&facts.smt, plan).intersection(&llc);
+        let others = minus(&core, &CpuSet::from_cpus(plan.nr_cpus(), [cpu.index()]));
+        let in_llc = |mask: Option<Mask>| cpus(&mask.unwrap_or_default(), plan).intersection(&llc);
+        let (cluster, group) = (in_llc(facts.cluster_domain), in_llc(facts.llc_first_group));
         let sets = [
             (SET_ALL, MaskImage::of(&plan.online())),
             (SET_NODE, MaskImage::of(&claim.node)),
@@ -313,19 +192,46 @@ impl FactsImage {
             (SET_SHARE_LLC, pool.sharing_llc.get(&facts.llc_id).copied().unwrap_or_default()),
             (SET_SHARE, pool.sharing.get(&facts.share_id).copied().unwrap_or_default()),
             (SET_ONE, pool.one(cpu)),
-            (SET_SMT, MaskImage::of(&facts.smt)),
+            (SET_CORE, pool.add(&core)),
             (SET_OTHERS, pool.add(&others)),
-            (SET_LLC_DOMAIN, MaskImage::of_option(facts.llc)),
+            (SET_SD_LLC, facts.llc.as_ref().map(MaskImage::of).unwrap_or_default()),
             (SET_RAW_CLUSTER, MaskImage::of(&facts.cluster_raw)),
-            (SET_CLUSTER_DOMAIN, MaskImage::of_option(facts.cluster_domain)),
-            (SET_LLC_GROUP, MaskImage::of_option(facts.llc_first_group)),
+            (SET_CLUSTER_DOMAIN, pool.add(&cluster)),
+            (SET_CLUSTER_REST, pool.add(&minus(&llc, &cluster))),
+            (SET_LLC_GROUP, pool.add(&group)),
+            (SET_GROUP_REST, pool.add(&minus(&llc, &group))),
             (SET_WHOLE_NODE, MaskImage::of(&facts.node)),
+            (SET_EVERY, pool.every),
         ];
         for (set, mask) in sets {
             image.sets[usize::from(set)] = mask;
         }
+        image.set_affine(facts, plan);
         Some(image)
     }
+
+    /// Of the domains that may pull wake-ups the widest of each tolerance; they are nested. [`PlanImage::new`] refuses plans for machines with
+    /// more tolerances.
+    fn set_affine(&mut self, facts: &PlanCpu, plan: &Plan) {
+        for (slot, (mask, margin)) in affine_domains(facts, plan).into_iter().take(AFFINES).enumerate() {
+            self.sets[usize::from(SET_AFFINE) + slot] = mask;
+            self.margins[slot] = margin;
+        }
+    }
+}
+
+/// A CPU's domains that may pull wake-ups, narrowest first, each with the margin of `wake_affine_weight` in percent; of neighbours with one
+/// margin the widest.
+fn affine_domains(facts: &PlanCpu, plan: &Plan) -> Vec<(MaskImage, u32)> {
+    let mut domains: Vec<(MaskImage, u32)> = Vec::new();
+    for affine in &plan.affine_spans()[facts.affine_from as usize..][..facts.affine_len as usize] {
+        let margin = (100 + (affine.imbalance_pct as i32 - 100) / 2) as u32;
+        match domains.last_mut() {
+            Some(last) if last.1 == margin => last.0 = MaskImage::of(&affine.span),
+            _ => domains.push((MaskImage::of(&affine.span), margin)),
+        }
+    }
+    domains
 }
 
 impl PlanImage {
@@ -337,6 +243,10 @@ impl PlanImage {
     pub fn new(plan: &Plan) -> Result<PlanImage, ImageError> {
         let entry = plan.entry();
         let load = entry.anchor == EntryAnchor::Load;
+        let mut cpus = (0..plan.nr_cpus()).filter_map(|cpu| plan.facts(CpuId::from(cpu)));
+        if load && cpus.any(|facts| affine_domains(facts, plan).len() > AFFINES) {
+            return Err(ImageError::Tolerances { policy: plan.policy().to_owned() });
+        }
         let bits = bits([
             (ENTRY_LOAD, load),
             (ENTRY_WAKER, entry.anchor == EntryAnchor::Waker),
@@ -362,21 +272,17 @@ impl PlanImage {
         if steps.len() > MAX_STEPS {
             return Err(ImageError::TooManySteps { policy: policy(), steps: steps.len() });
         }
+        let mut lowering = Lowering::new(plan, steps);
         for (index, (slot, step)) in self.steps.iter_mut().zip(steps).enumerate() {
             let refuse = |why| ImageError::Step { policy: policy(), list, step: index + 1, kind: step.kind(), why };
             if plan.asym_active() && reads_capacities(step) {
                 return Err(refuse("reads capacities, which differ on this machine; the live interpreter does not"));
             }
-            let lowered = StepImage::of(step, plan).map_err(refuse)?;
-            if takes_part(step, plan) {
-                *slot = lowered;
-            }
-            let scans = slot.flags & (1 << STEP_SCAN) != 0 || slot.kind == KIND_BUDGET;
-            let cores = scans && slot.flags & (1 << STEP_CORES) != 0;
-            self.used |= 1 << slot.kind | if scans { USED_SCAN } else { 0 } | if cores { USED_CORES } else { 0 };
+            *slot = lowering.step(step).map_err(refuse)?;
+            let cores = slot.flags & STEP_CORES_HINTED != 0;
+            self.used |= 1 << slot.kind | if cores { USED_CORES } else { 0 };
         }
         self.nr_steps = steps.len() as u32;
-        self.nr_words = plan.nr_words() as u32;
         self.nr_clusters = plan.online_clusters().len;
         Ok(self)
     }
@@ -408,103 +314,157 @@ fn takes_part(step: &Step, plan: &Plan) -> bool {
     }
 }
 
-impl StepImage {
+/// Lowers steps in their order.
+struct Lowering<'a> {
+    plan: &'a Plan,
+    /// Which of the CPUs that were kept the record takes, the first one first.
+    order: &'a [Kept],
+    /// Orders differ from one TakeKept to another.
+    orders: bool,
+    /// The clusters that a scan has searched and removed.
+    removed: Option<ClusterSrc>,
+    /// The scan that leaves no candidates to others was met.
+    scanned: bool,
+}
+
+impl<'a> Lowering<'a> {
+    fn new(plan: &'a Plan, steps: &'a [Step]) -> Lowering<'a> {
+        let mut orders = steps.iter().filter_map(|step| match step {
+            Step::TakeKept { order } => Some(order.as_slice()),
+            _ => None,
+        });
+        let order = orders.next().unwrap_or_default();
+        Lowering { plan, order, orders: orders.any(|other| other != order), removed: None, scanned: false }
+    }
+
     /// The step; the error says what the interpreter lacks.
-    fn of(step: &Step, plan: &Plan) -> Result<StepImage, &'static str> {
+    fn step(&mut self, step: &Step) -> Result<StepImage, &'static str> {
         const OLD: &str = "the live interpreter has no searches and budgets of kernels before 6.0";
-        let kind = |kind| StepImage { kind, ..StepImage::default() };
-        let test = |of, set, flags| StepImage { of, set, flags, ..kind(KIND_TEST) };
-        let search = |of, set, flags| StepImage { of, set, flags, ..kind(KIND_SEARCH) };
-        let claim = |core| bits([(STEP_CLAIM, true), (STEP_CORES, core)]);
-        Ok(match *step {
+        let kind = |kind| StepImage { kind, near: SET_NONE, ..StepImage::default() };
+        let look = |of, set, flags| StepImage { of, set, flags, ..kind(KIND_LOOK) };
+        let claim = |core| STEP_CLAIM | if core { STEP_CORES } else { 0 };
+        let lowered = match *step {
             Step::AsymScan { ranks: _ } => kind(KIND_NONE),
-            Step::TargetIdle { pred, fits: _ } => test(OF_TARGET, SET_ONE, pred_bits(pred)),
+            Step::TargetIdle { pred, fits: _ } => look(OF_TARGET, SET_ONE, STEP_ANYWHERE | pred_bits(pred)),
             Step::PrevIdle { share, keep, pred, fits: _ } => {
-                let flags = bits([(STEP_OTHER, true), (STEP_KEEP, keep)]);
-                test(OF_PREV, near_set(share, keep), flags | pred_bits(pred))
+                let flags = STEP_OTHER | STEP_ANYWHERE | pred_bits(pred);
+                self.near(look(OF_PREV, SET_ONE, flags), share, keep, Kept::Prev)?
             }
             Step::KthreadStack { fits: _ } => kind(KIND_KTHREAD_STACK),
             Step::RecentIdle { share, keep, update, pred, fits: _ } => {
-                let flags = bits([(STEP_OTHER, true), (STEP_KEEP, keep), (STEP_ALWAYS, update == Update::Always)]);
-                test(OF_RECENT, near_set(share, keep), flags | pred_bits(pred))
+                let flags = STEP_OTHER | bits([(STEP_ALWAYS, update == Update::Always)]) | pred_bits(pred);
+                self.near(look(OF_RECENT, SET_ONE, flags), share, keep, Kept::Recent)?
             }
             Step::NeedLlc => kind(KIND_NEED_LLC),
-            Step::ReadHic => kind(KIND_READ_HIC),
+            Step::ReadHic => StepImage { kind: KIND_HINT, ..look(OF_TARGET, SET_SD_LLC, STEP_CORES | STEP_ANYWHERE) },
             Step::IdleSmt {
                 anchor: Anchor::Prev,
                 incl_anchor: false,
                 cond: SmtCondition::NoHicAndShareLlc,
                 in_llc: true,
                 pred,
-            } => search(OF_PREV, SET_OTHERS, bits([(STEP_FROM_ZERO, true), (STEP_NO_HIC, true)]) | pred_bits(pred)),
-            Step::Budget { method: Method::Util | Method::None, fail_if_empty, .. } => StepImage {
-                flags: bits([(STEP_FAIL_IF_EMPTY, fail_if_empty)]),
-                spare: u32::from(matches!(*step, Step::Budget { method: Method::Util, .. })),
-                ..kind(KIND_BUDGET)
-            },
-            Step::ScanCluster { src: ClusterSrc::RawTopology, cores: true, .. } => {
-                return Err("the live interpreter has no `cores` for \"raw_topology\"");
+            } => {
+                let flags = STEP_FROM_ZERO | STEP_NO_HIC | pred_bits(pred);
+                StepImage { near: SET_SHARE_LLC, ..look(OF_PREV, SET_OTHERS, flags) }
             }
+            Step::Budget { method: Method::Util, fail_if_empty: true, .. } if self.removed.is_some() => {
+                return Err("the live interpreter has no `fail_if_empty` behind a scan that removes CPUs");
+            }
+            Step::Budget { method: Method::Util, fail_if_empty, .. } => {
+                StepImage { flags: bits([(STEP_ANY, fail_if_empty)]), ..kind(KIND_BUDGET) }
+            }
+            Step::Budget { method: Method::None, fail_if_empty: false, .. } => kind(KIND_NONE),
             Step::ScanCluster { src, start, pred, charge, remove, cores, only_if: _ } => {
-                let flags = [(STEP_CHARGE, charge), (STEP_REMOVE, remove), (STEP_CORES, cores && plan.smt_active())];
-                search(OF_TARGET, cluster_set(src), scan_bits(start, pred)? | bits(flags) | scan_of(src))
+                let flags = scan_bits(start, pred)? | bits([(STEP_CHARGE, charge)]);
+                let cores = cores && self.plan.smt_active();
+                if takes_part(step, self.plan) {
+                    self.pass(src, remove, cores)?;
+                }
+                look(OF_TARGET, cluster_set(src), flags | bits([(STEP_CORES_HINTED, cores)]))
             }
             Step::ScanLlc { start, pred, cores, charge, charge_disallowed: false, cost: Cost::None } => {
-                let flags = [
-                    (STEP_SCAN, true),
-                    (STEP_LAST, true),
-                    (STEP_CHARGE, charge),
-                    (STEP_CORES, cores && plan.smt_active()),
-                ];
-                search(OF_TARGET, SET_LLC_DOMAIN, scan_bits(start, pred)? | bits(flags))
+                let cores = cores && self.plan.smt_active();
+                let flags = [(STEP_LAST, true), (STEP_CHARGE, charge), (STEP_CORES_HINTED, cores)];
+                let set = match self.removed {
+                    _ if self.scanned => {
+                        return Err("the live interpreter has one scan of the LLC with `cores`, the last");
+                    }
+                    None => SET_SD_LLC,
+                    Some(ClusterSrc::ClusterDomain) => SET_CLUSTER_REST,
+                    Some(_) => SET_GROUP_REST,
+                };
+                self.scanned = cores;
+                look(OF_TARGET, set, scan_bits(start, pred)? | bits(flags))
             }
             Step::IdleCore { .. }
             | Step::IdleSmt { .. }
             | Step::Budget { .. }
             | Step::ScanLlc { .. }
             | Step::ScanMerged { .. } => return Err(OLD),
-            Step::TakeKept { ref order } => StepImage {
-                flags: bits([
-                    (STEP_TAKE_PREV, order.contains(&Kept::Prev)),
-                    (STEP_TAKE_RECENT, order.contains(&Kept::Recent)),
-                    (STEP_RECENT_FIRST, order.first() == Some(&Kept::Recent)),
-                ]),
-                ..kind(KIND_TAKE_KEPT)
-            },
-            Step::ReturnTarget => kind(KIND_RETURN),
-            Step::ReturnPrev => StepImage { of: OF_PREV, ..kind(KIND_RETURN) },
-            Step::SyncStack { spare } => StepImage {
-                flags: bits([(STEP_CLAIM, true)]),
-                spare: spare.unwrap_or(NO_LIMIT),
-                ..kind(KIND_SYNC_STACK)
-            },
+            Step::TakeKept { .. } => kind(KIND_TAKE_KEPT),
+            Step::ReturnTarget => look(OF_TARGET, SET_ONE, STEP_ANY | STEP_ANYWHERE),
+            Step::ReturnPrev => look(OF_PREV, SET_ONE, STEP_ANY | STEP_ANYWHERE),
+            Step::SyncStack => kind(KIND_SYNC_STACK),
             Step::ClaimPrev { disallowed: true, .. }
             | Step::ClaimAny { rotate: true, .. }
             | Step::ClaimSmt
             | Step::SyncClaimPrev
             | Step::SyncWaker => return Err("the live interpreter has no steps of sched_ext's own choice"),
             Step::ClaimPrev { within, core, no_busier, disallowed: false } => {
-                test(OF_PREV, within_set(within), claim(core) | bits([(STEP_NO_BUSIER, no_busier)]))
+                let near = if within == Within::All { SET_NONE } else { within_set(within) };
+                let flags = claim(core) | bits([(STEP_NO_BUSIER, no_busier)]);
+                StepImage { near, ..look(OF_PREV, SET_ONE, flags) }
             }
             Step::ClaimAny { within, core, charge, rotate: false } => {
                 let of = if within == Within::PrevCluster { OF_PREV } else { OF_TARGET };
-                search(of, within_set(within), claim(core) | bits([(STEP_AFTER, true), (STEP_CHARGE, charge)]))
+                look(of, within_set(within), claim(core) | STEP_AFTER | bits([(STEP_CHARGE, charge)]))
             }
             Step::ClaimIdlest { within: Within::Cluster | Within::PrevCluster, .. } => {
                 return Err("looks among the clusters of `llc`, `node` or `all`");
             }
-            Step::ClaimIdlest { within, core } => {
-                StepImage { set: within_set(within), flags: claim(core), ..kind(KIND_IDLEST) }
-            }
-        })
+            Step::ClaimIdlest { within, core } => look(OF_PREV, within_set(within), claim(core) | STEP_IDLEST),
+        };
+        Ok(if takes_part(step, self.plan) { lowered } else { StepImage::default() })
     }
+
+    /// A test of one CPU, which lies near enough to the target to be taken, or to be kept where the record takes what was.
+    fn near(&self, step: StepImage, share: Share, keep: bool, kept: Kept) -> Result<StepImage, &'static str> {
+        if share == Share::Llc {
+            return Ok(StepImage { near: SET_SHARE_LLC, ..step });
+        }
+        if !keep || !self.order.contains(&kept) {
+            return Ok(StepImage { near: SET_SHARE, ..step });
+        }
+        if self.orders {
+            return Err("the live interpreter has one `order` of what was kept");
+        }
+        let flags = STEP_KEEP | bits([(STEP_FIRST, self.order.first() == Some(&kept))]);
+        Ok(StepImage { near: SET_SHARE_LLC, flags: step.flags | flags, ..step })
+    }
+
+    /// A scan of a cluster: what it removes is not in the sets of the scans behind it.
+    fn pass(&mut self, src: ClusterSrc, remove: bool, cores: bool) -> Result<(), &'static str> {
+        if self.scanned || self.removed.is_some() {
+            return Err("the live interpreter has no scan of a cluster behind one that removes CPUs");
+        }
+        if (src == ClusterSrc::RawTopology && remove) || (cores && !remove) {
+            return Err("the live interpreter has no `remove` for \"raw_topology\", and no `cores` without `remove`");
+        }
+        self.removed = remove.then_some(src);
+        Ok(())
+    }
+}
+
+/// The bits that are set.
+fn bits<const N: usize>(bits: [(u32, bool); N]) -> u32 {
+    bits.into_iter().filter(|&(_, set)| set).fold(0, |all, (bit, _)| all | bit)
 }
 
 fn pred_bits(pred: Pred) -> u32 {
     match pred {
         Pred::Idle | Pred::Avail => 0,
-        Pred::Ok59 => 1 << STEP_SCHED_IDLE,
-        Pred::Ok72 => 1 << STEP_SCHED_IDLE | 1 << STEP_NO_KIN,
+        Pred::Ok59 => STEP_SCHED_IDLE,
+        Pred::Ok72 => STEP_SCHED_IDLE | STEP_NO_KIN,
     }
 }
 
@@ -512,20 +472,11 @@ fn pred_bits(pred: Pred) -> u32 {
 fn scan_bits(start: Start, pred: Pred) -> Result<u32, &'static str> {
     match start {
         Start::Target => Ok(pred_bits(pred)),
-        Start::AfterTarget => Ok(pred_bits(pred) | 1 << STEP_AFTER),
+        Start::AfterTarget => Ok(pred_bits(pred) | STEP_AFTER),
         Start::NextCpu | Start::Transposed => {
             Err("`start` must be \"target\" or \"target+1\" for the live interpreter")
         }
     }
-}
-
-/// The firmware's cluster is searched beside the candidates.
-fn scan_of(src: ClusterSrc) -> u32 {
-    if src == ClusterSrc::RawTopology { 0 } else { 1 << STEP_SCAN }
-}
-
-fn near_set(share: Share, keep: bool) -> u8 {
-    if share == Share::Lowest && !keep { SET_SHARE } else { SET_SHARE_LLC }
 }
 
 fn cluster_set(src: ClusterSrc) -> u8 {

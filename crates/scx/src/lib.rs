@@ -5,6 +5,7 @@
 
 mod estimate;
 pub mod image;
+mod layout;
 #[cfg(feature = "live")]
 pub mod live;
 

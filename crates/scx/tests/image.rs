@@ -61,7 +61,7 @@ fn kunpeng_node_has_six_clusters_of_four_in_one_llc() {
     assert_eq!(clusters, [0xf, 0xf0, 0xf00, 0xf000, 0xf_0000, 0xf0_0000]);
     let facts = &image.facts[9];
     assert_eq!((facts.cluster, facts.llc_from, facts.llc_len), (2, 0, 6));
-    assert_eq!(image.pool[facts.sets[SET_SD_LLC].at as usize], 0xff_ffff);
+    assert_eq!(image.pool[facts.sets[usize::from(SET_SD_LLC)].at as usize], 0xff_ffff);
     // All, node, LLC, cluster, those that share the LLC and the cluster's domain, itself, its threads, its siblings.
     assert_eq!(facts.sets.map(|mask| mask.weight)[..9], [24, 24, 24, 4, 24, 4, 1, 1, 0]);
     // The first CPU of its core, cluster, LLC, node, package.
@@ -93,6 +93,35 @@ fn searches_and_budgets_of_kernels_before_6_0_are_refused_by_step_and_kind() {
     let prop = "{ kind = \"NeedLlc\" }, { kind = \"Budget\", method = \"prop\", div = 1, floor = 4 },";
     let scan = "{ kind = \"ScanLlc\", start = \"target\", pred = \"idle\", charge = true, cost = \"avg_scan_cost\" },";
     assert_eq!(refusal(&format!("{prop} {scan}")), format!("policy mine: step 2, Budget: {old}"));
+}
+
+#[test]
+fn scans_whose_candidates_no_set_holds_are_refused() {
+    let need = "{ kind = \"NeedLlc\" },";
+    let cluster = |src: &str, keys: &str| {
+        format!(
+            "{{ kind = \"ScanCluster\", src = \"{src}\", start = \"target\", pred = \"idle\", only_if = \"no_smt\", {keys} }},"
+        )
+    };
+    let removing = cluster("cluster_domain", "remove = true");
+    let again = "the live interpreter has no scan of a cluster behind one that removes CPUs";
+    assert_eq!(refusal(&format!("{need} {removing} {removing}")), format!("policy mine: step 3, ScanCluster: {again}"));
+    let raw = "the live interpreter has no `remove` for \"raw_topology\", and no `cores` without `remove`";
+    let raw_removing = cluster("raw_topology", "remove = true");
+    assert_eq!(refusal(&format!("{need} {raw_removing}")), format!("policy mine: step 2, ScanCluster: {raw}"));
+    let budget = "{ kind = \"Budget\", method = \"util\", fail_if_empty = true },";
+    let scan = "{ kind = \"ScanLlc\", start = \"target\", pred = \"idle\", charge = true, cost = \"none\" },";
+    assert_eq!(
+        refusal(&format!("{need} {removing} {budget} {scan}")),
+        "policy mine: step 3, Budget: the live interpreter has no `fail_if_empty` behind a scan that removes CPUs"
+    );
+    let kept = "{ kind = \"PrevIdle\", share = \"lowest\", keep = true, pred = \"idle\" }, \
+                { kind = \"RecentIdle\", share = \"lowest\", keep = true, pred = \"idle\", update = \"always\" },";
+    let take = |first: &str| format!("{{ kind = \"TakeKept\", order = [\"{first}\"] }},");
+    assert_eq!(
+        refusal(&format!("{kept} {} {}", take("prev"), take("recent"))),
+        "policy mine: step 1, PrevIdle: the live interpreter has one `order` of what was kept"
+    );
 }
 
 #[test]

@@ -431,7 +431,7 @@ fn jacobsville_wake_ups_are_all_placed_and_claimed_cpus_take_them() {
         assert_eq!(report.wakes.unplaced, 0, "{policy}");
         // Twelve tasks on 24 CPUs: each finds an idle one or a waker that sleeps at once, and no two find the same.
         let claimed = placed_by(&world, &report, claims);
-        let behind_waker = placed_by(&world, &report, |step| matches!(step, Step::SyncStack { .. }));
+        let behind_waker = placed_by(&world, &report, |step| matches!(step, Step::SyncStack));
         assert_eq!(claimed + behind_waker, report.wakes.total(), "{policy}");
         assert_eq!(behind_waker > 0, policy == "huddle-gather", "{policy}: {behind_waker}");
         assert_eq!(report.wakes.collided, 0, "{policy}");
@@ -540,7 +540,6 @@ fn jacobsville_wakees_wait_behind_wakers_that_sleep_at_once_and_not_behind_other
         prefer_current_hint = false
         [[steps]]
         kind = "SyncStack"
-        spare = 64
         [[steps]]
         kind = "ClaimAny"
         within = "all"
@@ -549,7 +548,7 @@ fn jacobsville_wakees_wait_behind_wakers_that_sleep_at_once_and_not_behind_other
     "#;
     let mut world = jacobsville("huddle-gather");
     world.plan = Policy::parse("stacking.toml", record).unwrap().compile(&world.tree, &world.machine.topology);
-    let stacked = |report: &Report| placed_by(&world, report, |step| matches!(step, Step::SyncStack { .. }));
+    let stacked = |report: &Report| placed_by(&world, report, |step| matches!(step, Step::SyncStack));
     let (report, watch) = world.run(&pairs_and_hogs(1, 400, 0, 0), "0-23", &[], 1);
     assert!(stacked(&report) > 400, "{} of {}", stacked(&report), report.wakes.total());
     assert_eq!(watch.place(1), watch.place(2));

@@ -289,8 +289,8 @@ fn a_wrong_claim_is_refused() {
             "step 1: ClaimIdlest: unknown key `charge`; this step takes within, core",
         ),
         (
-            &[r#"kind = "SyncStack", spare = -1"#, PREV],
-            "step 1: SyncStack: `spare` is -1, must be a whole number, 0 or more",
+            &[r#"kind = "SyncStack", spare = 1"#, PREV],
+            "step 1: SyncStack: unknown key `spare`; this step takes no keys",
         ),
         (&[CHARGED, PREV], "step 1: ClaimAny: needs a Budget, since it is charged, before it"),
         (&[NEED, CHARGED, PREV], "step 2: ClaimAny: needs a Budget, since it is charged, before it"),
@@ -340,7 +340,7 @@ fn a_fork_has_claims_only_and_ends_with_prev() {
             "x.toml: fork step 2: ReturnTarget is no step of a fork; those are ClaimPrev, ClaimAny, ClaimIdlest, ClaimSmt, ReturnPrev",
         ),
         (
-            r#"[{ kind = "SyncStack", spare = 1 }, { kind = "ReturnPrev" }]"#,
+            r#"[{ kind = "SyncStack" }, { kind = "ReturnPrev" }]"#,
             "x.toml: fork step 1: SyncStack is no step of a fork;",
         ),
         (

@@ -482,14 +482,13 @@ impl Reference<'_> {
                 }
                 End::Continue
             }
-            Step::SyncStack { spare } => {
+            Step::SyncStack => {
                 let this = w.this;
                 let promises = w.sync && self.state.waker_keeps_sync.unwrap();
                 if t != this || !promises || !self.allowed(this) || self.state.nr_running[this as usize] != 1 {
                     return End::Continue;
                 }
-                let idle = self.wide_cluster(this).into_iter().filter(|&c| self.claimable(c, false)).count();
-                if spare.is_some_and(|spare| idle > spare as usize) { End::Continue } else { End::Stop(this) }
+                End::Stop(this)
             }
             Step::ReturnTarget => End::Stop(t),
             Step::ReturnPrev => End::Stop(p),

@@ -2,7 +2,7 @@
 
 use huddle_domains::{Kernel, build, build_for, kernel_names};
 use huddle_machine::{Arch, CpuId, CpuSet, Layout, Level, Partition, Topology};
-use huddle_policy::{Frozen, Plan, Policy, Scratch, Wakeup};
+use huddle_policy::{Frozen, Plan, Policy, Scratch, View, Wakeup};
 use huddle_scx::{Image, ImageError, PlanImage};
 use huddle_scx_native::{Native, Placed};
 
@@ -133,6 +133,16 @@ impl Pair {
         state.capacity.fill(1024);
         (state.waker_flips, state.wakee_flips) = (Some(0), Some(0));
         state.nr_delayed.fill(0);
+        // Hints that are never stale.
+        for cpu in (0..self.lab.plan.nr_cpus()).map(CpuId::from) {
+            let facts = self.lab.plan.facts(cpu).unwrap();
+            let llc = self.lab.plan.set(&facts.llc.unwrap_or_default());
+            let idle_cores = |word: usize| state.idle_core_word(word).unwrap() & llc.words()[word];
+            let hint = (0..llc.words().len()).any(|word| idle_cores(word) != 0);
+            if let Some(slot) = state.has_idle_cores.get_mut(facts.llc_index as usize).filter(|_| facts.llc.is_some()) {
+                *slot = hint;
+            }
+        }
         if rng.chance(5) {
             // Where nothing has a load, one more on a side decides.
             state.load.fill(0);
@@ -332,8 +342,7 @@ fn single(rng: &mut Rng) -> String {
             rng.pick(&["on_hit", "always"]),
         ),
         5 => format!("kind = \"AsymScan\", ranks = \"{}\"", rng.pick(&["v5_9", "v6_1", "v7_2"])),
-        6 if rng.chance(30) => "kind = \"SyncStack\"".into(),
-        6 => format!("kind = \"SyncStack\", spare = {}", rng.below(3)),
+        6 => "kind = \"SyncStack\"".into(),
         _ => claim(rng),
     }
 }

@@ -1,15 +1,16 @@
 //! Plans into the BPF object, the object into the kernel, counters out of it.
 
 use std::io;
+use std::mem::offset_of;
 use std::sync::Mutex;
 
 use bytemuck::{Pod, Zeroable};
-use huddle_policy::{EntryAnchor, Plan, Step, Within};
+use huddle_policy::{Plan, Step};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenMapMut, OpenObject, PrintLevel};
 
 use super::kernel::Kernel;
-use super::shared::{ALLOW_QUEUED_WAKEUP, Config, Counters, CpuState, ExitRecord, NR_PLANS, Ops, SWITCH_PARTIAL};
-use crate::image::{FactsImage, Image, ImageError, MaskImage, PlanImage, SET_SD_LLC};
+use super::shared::{ALLOW_QUEUED_WAKEUP, ClusterState, Config, Counters, CpuState, ExitRecord, Ops, SWITCH_PARTIAL};
+use crate::image::{CLOCK_ORIGIN, FactsImage, Image, ImageError, MaskImage, NR_PLANS, PlanImage, SET_SD_LLC};
 
 /// The scheduler as clang made it of `bpf/main.bpf.c`.
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/huddle.bpf.o"));
@@ -219,7 +220,7 @@ impl Scheduler {
         let mut sum = Counters::new();
         for cpu in 0..self.nr_cpus {
             let state: CpuState = read(&self.object, "cpu_states", cpu as u32).map_err(|error| self.refused(&error))?;
-            sum.add(&state.counters);
+            sum.add(&state.n);
         }
         Ok(sum)
     }
@@ -230,7 +231,7 @@ impl Scheduler {
     /// When the kernel does not show it.
     pub fn busy_ns(&self) -> Result<Vec<u64>, LoadError> {
         let state = |cpu| read::<CpuState>(&self.object, "cpu_states", cpu as u32);
-        (0..self.nr_cpus).map(|cpu| Ok(state(cpu).map_err(|error| self.refused(&error))?.counters.busy_ns)).collect()
+        (0..self.nr_cpus).map(|cpu| Ok(state(cpu).map_err(|error| self.refused(&error))?.n.busy_ns)).collect()
     }
 
     /// How the scheduler ended, once it has.
@@ -263,7 +264,7 @@ impl Scheduler {
             self.busy_before[cpu] = ran;
         }
         for (llc, (&busy, &size)) in busy.iter().zip(&self.llc_sizes).enumerate() {
-            let limit = idle_scan(busy, elapsed_ns, size);
+            let limit = u64::from(idle_scan(busy, elapsed_ns, size));
             write(&self.object, "idle_scans", llc as u32, &limit).map_err(|error| self.refused(&error))?;
         }
         Ok(())
@@ -290,7 +291,7 @@ fn llc_sizes(image: &Image) -> Vec<u32> {
         let llc = facts.llc_index as usize;
         if llc < image.facts.len() {
             sizes.resize(sizes.len().max(llc + 1), 0);
-            sizes[llc] = facts.sets[SET_SD_LLC].weight.max(1);
+            sizes[llc] = facts.sets[usize::from(SET_SD_LLC)].weight.max(1);
         }
     }
     sizes
@@ -308,14 +309,11 @@ fn plan_images(plans: &Plans<'_>) -> Result<[PlanImage; NR_PLANS], LoadError> {
 }
 
 fn config(plans: &Plans<'_>, plan_images: &[PlanImage], image: &Image, timing: &Timing) -> Config {
-    let (near_sync, near_prev) = near_steps(plans.gather);
     Config {
         nr_cpus: image.facts.len() as u32,
         nr_clusters: image.clusters.len() as u32,
         used: plan_images.iter().fold(0, |all, plan| all | plan.used),
         needs_task: u32::from(["recent", "waker_keeps_sync"].iter().any(|input| needs(plans, input))),
-        near_sync,
-        near_prev,
         slice_ns: timing.slice_ns,
         least_slice_ns: timing.least_slice_ns,
         preempt_ns: timing.preempt_ns,
@@ -337,7 +335,8 @@ fn size(
         let name = map.name().to_string_lossy().into_owned();
         let expected = match name.as_str() {
             "cpu_states" => size_of::<CpuState>(),
-            "facts" => size_of::<FactsImage>(),
+            "cluster_states" => size_of::<ClusterState>(),
+            "all_facts" => size_of::<FactsImage>(),
             "clusters" => size_of::<MaskImage>(),
             ".data.exit" => size_of::<ExitRecord>(),
             ".rodata.config" => size_of::<Config>(),
@@ -349,12 +348,10 @@ fn size(
             return Err(libbpf_rs::Error::from(io::Error::other(message)));
         }
         let entries = match name.as_str() {
-            "facts" | "cpu_states" => image.facts.len(),
+            "all_facts" | "cpu_states" => image.facts.len(),
             "pool" => image.pool.len(),
             "clusters" | "cluster_states" => image.clusters.len(),
-            "affine_spans" => image.affine.len(),
             "idle_scans" => image.facts.len(),
-            "scratches" => 2 * image.facts.len() * words,
             "waiting_words" => image.clusters.len().div_ceil(64),
             "hog_words" | "sched_idle_words" => words,
             ".rodata.config" => {
@@ -379,40 +376,30 @@ fn size(
 fn set_ops(map: &mut OpenMapMut<'_>, kernel: &Kernel, partial: bool) -> libbpf_rs::Result<()> {
     let wrong = || libbpf_rs::Error::from(io::Error::other("sched_ext_ops has another size than expected"));
     let value = map.initial_value_mut().ok_or_else(wrong)?;
-    let ops: &mut Ops = bytemuck::try_from_bytes_mut(value).map_err(|_| wrong())?;
-    ops.hotplug_seq = kernel.hotplug_seq;
+    if value.len() != size_of::<Ops>() {
+        return Err(wrong());
+    }
+    let mut flags = 0;
     if partial {
-        ops.flags |= SWITCH_PARTIAL;
+        flags |= SWITCH_PARTIAL;
     }
     if kernel.is_at_least(6, 16) {
-        ops.flags |= ALLOW_QUEUED_WAKEUP;
+        flags |= ALLOW_QUEUED_WAKEUP;
     }
+    for (byte, more) in value[offset_of!(Ops, flags)..].iter_mut().zip(u64::to_ne_bytes(flags)) {
+        *byte |= more;
+    }
+    value[offset_of!(Ops, hotplug_seq)..][..8].copy_from_slice(&kernel.hotplug_seq.to_ne_bytes());
     Ok(())
 }
 
-/// The steps that may be taken before all others when this CPU and prev share a cluster, plus 1; 0: none. The first that take part on this
-/// machine, if they are to wait behind a waker that gives way, with however many idle CPUs, and to claim prev in the target's cluster.
-fn near_steps(plan: &Plan) -> (u32, u32) {
-    let takes_part = |step: &Step| {
-        plan.smt_active() || !matches!(step, Step::ClaimPrev { core: true, .. } | Step::ClaimAny { core: true, .. })
-    };
-    let mut steps = (1..).zip(plan.steps()).filter(|(_, step)| takes_part(step)).peekable();
-    if plan.entry().anchor != EntryAnchor::Waker {
-        return (0, 0);
-    }
-    let sync = steps.next_if(|(_, step)| matches!(step, Step::SyncStack { spare: None })).map_or(0, |(at, _)| at);
-    let prev = match steps.next() {
-        Some((at, Step::ClaimPrev { within: Within::Cluster, core: false, no_busier: false, disallowed: false })) => at,
-        _ => 0,
-    };
-    (sync, prev)
-}
-
 fn fill(object: &Object, image: &Image, mode: Mode) -> libbpf_rs::Result<()> {
-    write_all(object, "facts", &image.facts)?;
+    write_all(object, "all_facts", &image.facts)?;
     write_all(object, "pool", &image.pool)?;
     write_all(object, "clusters", &image.clusters)?;
-    write_all(object, "affine_spans", &image.affine)?;
+    let mut begun = ClusterState::zeroed();
+    begun.clock = CLOCK_ORIGIN;
+    write_all(object, "cluster_states", &vec![begun; image.clusters.len()])?;
     write(object, "mode", 0, &(mode as u32))
 }
 

@@ -17,4 +17,4 @@ pub use control::{Answer, ClusterBusy, ControlError, Request, SOCKET, Status, as
 pub use kernel::{Kernel, Missing};
 pub use load::{Ending, LoadError, Mode, Plans, Scheduler, Timing};
 pub use run::{Reason, Server};
-pub use shared::{Counters, NR_PLANS, NR_TAKEN, WAIT_BUCKETS};
+pub use shared::{Counters, WAIT_BUCKETS};

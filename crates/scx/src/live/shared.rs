@@ -1,18 +1,15 @@
-//! What the loader and the scheduler share beside the plans: the twins of `bpf/live.h` and of two structs of `bpf/main.bpf.c`.
+//! What the loader and the scheduler share beside the plans. The build script puts it into `plan.h`, for `bpf/main.bpf.c`.
+
+use std::ffi::c_char;
 
 use bytemuck::{Pod, Zeroable};
-use huddle_machine::Distance;
 
-use crate::image::MAX_STEPS;
+use crate::image::{DISTANCES, NR_PLACED, NR_PLANS, NR_TAKEN};
 
-/// Plans of a running scheduler: wake-ups while gathering, wake-ups while spreading, new tasks.
-pub const NR_PLANS: usize = 3;
-/// Rows of [`Counters::taken`]: own CPU's queue, own cluster's, the LLC's other clusters', the node's, farther.
-pub const NR_TAKEN: usize = 5;
 /// Buckets of [`Counters::wait_us`]: bucket i holds waits below 2^i us that are in no lower one; the last one all that are longer.
 pub const WAIT_BUCKETS: usize = 32;
 
-/// `struct config`: set before loading.
+/// Set before loading.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct Config {
@@ -24,10 +21,6 @@ pub struct Config {
     pub used: u32,
     /// A plan reads or writes what is kept per task.
     pub needs_task: u32,
-    /// The steps of gathering that may be taken before all others, plus 1; 0: none. First to wait behind a waker,
-    pub near_sync: u32,
-    /// then to claim prev.
-    pub near_prev: u32,
     /// Longest time that a task runs while others wait, ns.
     pub slice_ns: u64,
     /// Shortest, ns.
@@ -38,7 +31,7 @@ pub struct Config {
     pub hog_ns: u64,
 }
 
-/// `struct exit_record`: written when the scheduler ends.
+/// Written when the scheduler ends.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct ExitRecord {
@@ -63,16 +56,16 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
-/// `struct counters`: since the scheduler was loaded, of one CPU or summed.
+/// Since the scheduler was loaded, of one CPU or summed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct Counters {
     /// Placements by plan and deciding step; the step behind the plan's last stands for the core's own rules.
-    pub placed: [[u64; MAX_STEPS + 1]; NR_PLANS],
+    pub placed: [[u64; NR_PLACED]; NR_PLANS],
     /// Wake-ups by distance from the waker's to the chosen CPU.
-    pub wake_distance: [u64; Distance::COUNT],
+    pub wake_distance: [u64; DISTANCES],
     /// Wake-ups by distance from the previous to the chosen CPU.
-    pub move_distance: [u64; Distance::COUNT],
+    pub move_distance: [u64; DISTANCES],
     /// Times from runnable to running.
     pub wait_us: [u64; WAIT_BUCKETS],
     /// Waiting tasks taken by CPUs that had nothing to run.
@@ -120,37 +113,88 @@ fn words_mut(counters: &mut Counters) -> &mut [u64] {
     bytemuck::cast_slice_mut(std::slice::from_mut(counters))
 }
 
-/// `struct cpu_state`, of which the loader reads the counters.
+/// A CPU's state: written by that CPU, but for `claimed_at`, `kicked` and `pushed`.
+#[allow(dead_code)] // C's
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct CpuState {
-    times: [u64; 6],
-    words: [u32; 4],
-    flags: [u8; 16],
-    /// What this CPU counted.
-    pub counters: Counters,
+    /// Its task's lag was `lag` at this time.
+    started: u64,
+    lag: i64,
+    /// Its task has run without a break since then.
+    since: u64,
+    /// When its task gave the sync hint that is looked after.
+    vowed_at: u64,
+    /// When it was claimed, for a wake-up that is looked after.
+    claimed_at: u64,
+    /// How long a task waits for it to come out of idle, on average; 0: not known.
+    idle_wait: u64,
+    /// Of its task; 0: nothing of ours runs.
+    weight: u32,
+    /// The cluster from whose queue its next task was taken.
+    taken_from: u32,
+    /// The task that ran last.
+    task: i32,
+    /// The task that has just changed its program.
+    exec: i32,
+    /// Where its task goes when it gives the CPU up, plus 1.
+    moves_to: i32,
+    /// Tasks may wait in its own queue.
+    pinned: u32,
+    /// Its task ran on without end when it was last stopped.
+    ran_long: u8,
+    /// The last task was taken from its own queue.
+    own_turn: u8,
+    /// It was kicked off its task.
+    kicked: u8,
+    /// A kernel thread has taken it from its task.
+    pushed: u8,
+    /// Its task is of `SCHED_IDLE`.
+    sched_idle: u8,
+    /// `VOW_…`
+    vow: u8,
+    /// Wake-ups that it has made.
+    wakeups: u8,
+    unused: [u8; 1],
+    /// What it counted.
+    pub n: Counters,
 }
 
-/// `struct cluster_state`.
+/// A cluster's state, alone on its cache line.
+#[allow(dead_code)] // C's
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct ClusterState {
-    words: [u64; 8],
+    /// Virtual time, from [`CLOCK_ORIGIN`](crate::image::CLOCK_ORIGIN) on.
+    pub clock: u64,
+    /// When a task last joined its queue.
+    filled_at: u64,
+    /// When an idle CPU of it was last called for one that waits.
+    called_at: u64,
+    /// The task that joined last, until it runs.
+    joining: u64,
+    unused: [u64; 4],
 }
 
-/// `struct sched_ext_ops` as `bpf/kernel.h` declares it, of which the loader sets flags.
-#[derive(Clone, Copy, Pod, Zeroable)]
+/// What the scheduler sets of the kernel's `struct sched_ext_ops`; libbpf finds the fields there by their names.
+#[allow(dead_code)] // C's
+#[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Ops {
-    /// `select_cpu` … `exit`; 0: none.
-    pub callbacks: [u64; 8],
+    select_cpu: Option<extern "C" fn()>,
+    enqueue: Option<extern "C" fn()>,
+    dispatch: Option<extern "C" fn()>,
+    running: Option<extern "C" fn()>,
+    stopping: Option<extern "C" fn()>,
+    enable: Option<extern "C" fn()>,
+    init: Option<extern "C" fn()>,
+    exit: Option<extern "C" fn()>,
     /// `SCX_OPS_…`.
     pub flags: u64,
-    timeout_ms: u32,
-    dispatch_max_batch: u32,
     /// The hot-plug count of when the topology was read: the kernel refuses the scheduler if CPUs came or went since.
     pub hotplug_seq: u64,
-    name: [u8; 128],
+    timeout_ms: u32,
+    name: [c_char; 128],
 }
 
 /// `SCX_OPS_SWITCH_PARTIAL`: only tasks of SCHED_EXT.
