@@ -32,22 +32,74 @@ pub(crate) struct MemorySystem {
     farther_ns: Vec<f64>,
 }
 
-/// A copy of memory-bound code that runs.
-pub(crate) struct Running<'p> {
+/// A copy of memory-bound code that runs, and what its speed is made of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Running {
     /// Where.
     pub cpu: usize,
     /// The node of its memory.
     pub home: u32,
-    /// How it behaves.
-    pub profile: &'p MemoryProfile,
+    /// How it behaves: index of its profile.
+    pub profile: u32,
+    /// Of a thousand instructions: ns that no bus lengthens, ns in an empty memory bus, bytes over it.
+    fixed: f64,
+    bus: f64,
+    bytes: f64,
+    /// The full share of the bus that it waits for, 0..1.
+    full: f64,
+}
+
+impl Running {
+    pub(crate) fn new(cpu: usize, home: u32, profile: u32) -> Running {
+        Running { cpu, home, profile, fixed: 0.0, bus: 0.0, bytes: 0.0, full: 0.0 }
+    }
+
+    /// Nanoseconds per thousand instructions.
+    pub(crate) fn speed(&self) -> f64 {
+        self.fixed + self.bus / (1.0 - self.full)
+    }
+
+    /// Bytes per ns that it draws from a bus that is full to that share, and how fast that falls with the share.
+    fn draws(&self, full: f64) -> (f64, f64) {
+        let free = 1.0 - full;
+        let time = self.fixed * free + self.bus;
+        (self.bytes * free / time, self.bytes * self.bus / (time * time))
+    }
+}
+
+/// The copies that run, and room to work out their speeds in; kept from one time to the next.
+#[derive(Default)]
+pub(crate) struct Crowd {
+    /// The copies.
+    pub copies: Vec<Running>,
+    l2_sharers: Vec<u32>,
+    llc_sharers: Vec<u32>,
+    clusters: Vec<Bus>,
+    nodes: Vec<Bus>,
+}
+
+/// A memory bus, that of a cluster or that of a node.
+#[derive(Clone, Copy, Debug)]
+struct Bus {
+    /// A cluster's: the node of its copies' memory.
+    home: u32,
+    /// The share of its bandwidth that is drawn, 0..1.
+    full: f64,
+    /// That share one turn ago.
+    was: f64,
+    /// Bytes per ns drawn at that share, and how fast that falls with the share.
+    drawn: f64,
+    falls: f64,
 }
 
 /// Distance of a node from itself (`LOCAL_DISTANCE`).
 const LOCAL_DISTANCE: u32 = 10;
-/// A memory bus is never taken to be fuller than this: the queue in front of it grows without bound there.
-const FULL: f64 = 0.95;
-/// Rounds in which speeds and bus loads are brought to agree.
-const ROUNDS: usize = 20;
+/// Steps towards the share of a bus; they converge quadratically, six are common.
+const STEPS: usize = 40;
+/// A share is found when a step moves it by less.
+const EXACT: f64 = 1e-10;
+/// Turns between clusters and nodes; one settles all unless copies of one cluster have their memory on different nodes.
+const TURNS: usize = 50;
 
 impl MemorySystem {
     pub(crate) fn new(machine: &Machine, tree: &DomainTree, without: Without) -> MemorySystem {
@@ -102,54 +154,55 @@ impl MemorySystem {
         }
     }
 
-    /// Bytes of a cache for each of the `sharers` that run; nothing where there is no such cache.
-    fn share(of: &[u32], bytes: &[f64], cpu: usize, running: &[usize]) -> f64 {
-        if of[cpu] == NONE {
-            return 0.0;
+    /// Works out the speed of each copy: every bus is as full as the copies that share it draw at the speed that its fullness
+    /// leaves them, and a copy waits for the fuller of its cluster's and its memory's node. What is drawn falls as a bus fills, so
+    /// that there is one such state.
+    pub(crate) fn work_out(&self, crowd: &mut Crowd, profiles: &[MemoryProfile]) {
+        let Crowd { copies, l2_sharers, llc_sharers, clusters, nodes } = crowd;
+        count(l2_sharers, self.l2_bytes.len(), copies.iter().map(|copy| self.l2_of[copy.cpu]));
+        count(llc_sharers, self.llc_bytes.len(), copies.iter().map(|copy| self.llc_of[copy.cpu]));
+        for copy in copies.iter_mut() {
+            let share = |cache: u32, bytes: &[f64], sharers: &[u32]| match bytes.get(cache as usize) {
+                Some(bytes) => bytes / f64::from(sharers[cache as usize]),
+                None => 0.0,
+            };
+            let profile = &profiles[copy.profile as usize];
+            let l2 = misses(&profile.l2_misses, share(self.l2_of[copy.cpu], &self.l2_bytes, l2_sharers));
+            let llc = misses(&profile.llc_misses, share(self.llc_of[copy.cpu], &self.llc_bytes, llc_sharers)).min(l2);
+            let hits = (profile.l2_accesses - l2).max(0.0) * self.l2_ns + (l2 - llc) * self.llc_ns;
+            copy.fixed = profile.base_ns + (hits + llc * self.farther(copy.cpu, copy.home)) / profile.overlap;
+            copy.bus = llc * self.dram_ns / profile.overlap;
+            // An access that takes no time waits for nothing.
+            copy.bytes = if copy.bus > 0.0 { llc * profile.bytes_per_miss } else { 0.0 };
+            copy.full = 0.0;
         }
-        let sharers = running.iter().filter(|&&other| of[other] == of[cpu]).count();
-        bytes[of[cpu] as usize] / sharers.max(1) as f64
+        reset(clusters, self.nr_clusters);
+        reset(nodes, self.nr_nodes);
+        let cluster = |copy: &Running| self.cluster_of[copy.cpu] as usize;
+        let node = |copy: &Running| copy.home as usize;
+        // When no cluster has copies of several homes one turn is exact: for all of its copies either its own bus counts or the
+        // node's does.
+        let turns = if self.homes_mix(copies, clusters) { TURNS } else { 1 };
+        for _ in 0..turns {
+            let by_cluster = fill(clusters, self.cluster_bandwidth, copies, cluster, |copy| nodes[node(copy)].full);
+            let by_node = fill(nodes, self.node_bandwidth, copies, node, |copy| clusters[cluster(copy)].full);
+            if by_cluster.max(by_node) < EXACT {
+                break;
+            }
+        }
+        for copy in copies {
+            copy.full = clusters[cluster(copy)].full.max(nodes[node(copy)].full);
+        }
     }
 
-    /// Nanoseconds per thousand instructions of each running copy, in the order of `running`.
-    pub(crate) fn speeds(&self, running: &[Running]) -> Vec<f64> {
-        let cpus = || running.iter().map(|copy| copy.cpu);
-        let shares = |of: &[u32], bytes: &[f64]| -> Vec<f64> {
-            let sharers = totals(bytes.len(), cpus().map(|cpu| (of[cpu], 1.0)));
-            let share = |cpu: usize| of[cpu] as usize;
-            cpus().map(|cpu| bytes.get(share(cpu)).map_or(0.0, |bytes| bytes / sharers[share(cpu)])).collect()
-        };
-        let (l2, llc) = (shares(&self.l2_of, &self.l2_bytes), shares(&self.llc_of, &self.llc_bytes));
-        let of_copy = |(index, copy): (usize, &Running)| {
-            let l2 = misses(&copy.profile.l2_misses, l2[index]);
-            (l2, misses(&copy.profile.llc_misses, llc[index]).min(l2))
-        };
-        let misses: Vec<(f64, f64)> = running.iter().enumerate().map(of_copy).collect();
-        let mut speeds = vec![0.0; running.len()];
-        let mut wait = vec![1.0; running.len()];
-        for _ in 0..ROUNDS {
-            for (index, copy) in running.iter().enumerate() {
-                let ((l2, llc), profile) = (misses[index], copy.profile);
-                let stalls = (profile.l2_accesses - l2).max(0.0) * self.l2_ns
-                    + (l2 - llc) * self.llc_ns
-                    + llc * (self.dram_ns * wait[index] + self.farther(copy.cpu, copy.home));
-                speeds[index] = profile.base_ns + stalls / profile.overlap;
-            }
-            let traffic = |index: usize| misses[index].1 * running[index].profile.bytes_per_miss / speeds[index];
-            let drawn = |of: &dyn Fn(&Running) -> u32, count: usize| {
-                totals(count, running.iter().enumerate().map(|(index, copy)| (of(copy), traffic(index))))
-            };
-            let by_cluster = drawn(&|copy| self.cluster_of[copy.cpu], self.nr_clusters);
-            let by_node = drawn(&|copy| copy.home, self.nr_nodes);
-            for (index, copy) in running.iter().enumerate() {
-                let load = |bytes_per_ns: f64, limit: f64| if limit > 0.0 { bytes_per_ns / limit } else { 0.0 };
-                let busiest = load(by_cluster[self.cluster_of[copy.cpu] as usize], self.cluster_bandwidth)
-                    .max(load(by_node[copy.home as usize], self.node_bandwidth));
-                let target = 1.0 / (1.0 - busiest.min(FULL));
-                wait[index] = (wait[index] + target) / 2.0;
-            }
-        }
-        speeds
+    /// Whether some cluster runs copies whose memory is on different nodes.
+    fn homes_mix(&self, copies: &[Running], clusters: &mut [Bus]) -> bool {
+        copies.iter().any(|copy| {
+            let bus = &mut clusters[self.cluster_of[copy.cpu] as usize];
+            let home = if bus.home == NONE { copy.home } else { bus.home };
+            bus.home = copy.home;
+            home != copy.home
+        })
     }
 
     /// What an access to the memory of node `home` costs a CPU more than one to its own, ns.
@@ -158,15 +211,55 @@ impl MemorySystem {
     }
 }
 
-/// Sums by index.
-fn totals(count: usize, values: impl Iterator<Item = (u32, f64)>) -> Vec<f64> {
-    let mut sums = vec![0.0; count];
-    for (index, value) in values {
+/// How many of the indices are each.
+fn count(sums: &mut Vec<u32>, len: usize, indices: impl Iterator<Item = u32>) {
+    sums.clear();
+    sums.resize(len, 0);
+    for index in indices {
         if let Some(sum) = sums.get_mut(index as usize) {
-            *sum += value;
+            *sum += 1;
         }
     }
-    sums
+}
+
+fn reset(buses: &mut Vec<Bus>, len: usize) {
+    buses.clear();
+    buses.resize(len, Bus { home: NONE, full: 0.0, was: 0.0, drawn: 0.0, falls: 0.0 });
+}
+
+/// Finds how full each bus of a kind is while the `other` bus that a copy waits for is as full as it is; the greatest change. By
+/// Newton's method from a full bus down: what is drawn less what the share stands for falls with the share and is concave, so
+/// that no step goes past the answer.
+fn fill(
+    buses: &mut [Bus],
+    bandwidth: f64,
+    copies: &[Running],
+    bus_of: impl Fn(&Running) -> usize,
+    other: impl Fn(&Running) -> f64,
+) -> f64 {
+    if bandwidth <= 0.0 {
+        return 0.0;
+    }
+    buses.iter_mut().for_each(|bus| (bus.was, bus.full) = (bus.full, 1.0));
+    for _ in 0..STEPS {
+        buses.iter_mut().for_each(|bus| (bus.drawn, bus.falls) = (0.0, 0.0));
+        for copy in copies.iter().filter(|copy| copy.bytes > 0.0) {
+            let (bus, other) = (&mut buses[bus_of(copy)], other(copy));
+            let (drawn, falls) = copy.draws(bus.full.max(other));
+            bus.drawn += drawn;
+            bus.falls += if bus.full >= other { falls } else { 0.0 };
+        }
+        let mut step: f64 = 0.0;
+        for bus in buses.iter_mut() {
+            let down = (bandwidth * bus.full - bus.drawn) / (bandwidth + bus.falls);
+            bus.full -= down;
+            step = step.max(down);
+        }
+        if step < EXACT {
+            break;
+        }
+    }
+    buses.iter().map(|bus| (bus.full - bus.was).abs()).fold(0.0, f64::max)
 }
 
 /// Misses per thousand instructions with a cache of that size.
@@ -208,8 +301,9 @@ impl<O: Observer> Sim<'_, O> {
             return 0;
         }
         let profile = &self.setup.program.profiles[self.tasks[t].profile as usize];
-        let running = self.memory_cpus();
-        let bytes = MemorySystem::share(&memory.l2_of, &memory.l2_bytes, c, &running).min(profile.l2_misses.scale);
+        let here = |cpu: &usize| memory.l2_of[*cpu] == memory.l2_of[c] && self.runs_memory(*cpu);
+        let sharers = (0..self.cpus.len()).filter(here).count().max(1);
+        let bytes = (memory.l2_bytes[memory.l2_of[c] as usize] / sharers as f64).min(profile.l2_misses.scale);
         (bytes / 64.0 * memory.llc_ns / profile.overlap) as u64
     }
 
@@ -244,37 +338,34 @@ impl<O: Observer> Sim<'_, O> {
         cpu.curr != NONE && cpu.phase == Phase::Running && self.tasks[cpu.curr as usize].stage == Stage::Memory
     }
 
-    fn memory_cpus(&self) -> Vec<usize> {
-        (0..self.cpus.len()).filter(|&cpu| self.runs_memory(cpu)).collect()
-    }
-
     /// The set of running memory-bound tasks has changed: all their speeds and ends follow. Those of other nodes may draw on the
     /// same memory.
     pub(crate) fn memory_changed(&mut self) {
-        let cpus = self.memory_cpus();
-        let profiles = &self.setup.program.profiles;
-        for &cpu in &cpus {
+        let mut crowd = std::mem::take(&mut self.crowd);
+        crowd.copies.clear();
+        for cpu in 0..self.cpus.len() {
+            if !self.runs_memory(cpu) {
+                continue;
+            }
             self.settle(cpu);
+            let task = &self.tasks[self.cpus[cpu].curr as usize];
+            if task.memory_left > 0.0 {
+                crowd.copies.push(Running::new(cpu, task.home, task.profile));
+            }
         }
-        let task_of = |cpu: usize| &self.tasks[self.cpus[cpu].curr as usize];
-        let running: Vec<Running> = cpus
-            .into_iter()
-            .filter(|&cpu| task_of(cpu).memory_left > 0.0)
-            .map(|cpu| {
-                let task = task_of(cpu);
-                Running { cpu, home: task.home, profile: &profiles[task.profile as usize] }
-            })
-            .collect();
-        let speeds = self.memory.speeds(&running);
-        for (&Running { cpu, profile, .. }, speed) in running.iter().zip(speeds) {
+        let profiles = &self.setup.program.profiles;
+        self.memory.work_out(&mut crowd, profiles);
+        for copy in &crowd.copies {
             // Company slows the computing; it runs in the time of the stalls.
-            let speed = speed + profile.base_ns * (self.pace.stretch(cpu) - 1.0);
+            let slowed = profiles[copy.profile as usize].base_ns * (self.pace.stretch(copy.cpu) - 1.0);
+            let (cpu, speed) = (copy.cpu, copy.speed() + slowed);
             let t = self.cpus[cpu].curr as usize;
             self.tasks[t].memory_cost = speed;
             let left = (self.tasks[t].memory_left * speed) as u64;
             let begin = self.cpus[cpu].memory_since;
             self.heap.set(cpu, (begin + left).max(self.now + 1));
         }
+        self.crowd = crowd;
     }
 }
 
@@ -302,15 +393,41 @@ mod tests {
         }
     }
 
-    /// Speed of copies on these CPUs of a Kunpeng, each with the node of its memory.
-    fn speeds(copies: &[(usize, u32)], without: &[&str]) -> Vec<f64> {
+    /// A copy that misses every cache with each access, and `in_flight` of them at a time.
+    fn streaming(in_flight: f64) -> MemoryProfile {
+        let all = MissCurve { min: 1.0, max: 1.0, scale: 1.0, exponent: 1.0 };
+        MemoryProfile {
+            base_ns: 6.0,
+            l2_accesses: 1.0,
+            l2_misses: all,
+            llc_misses: all,
+            overlap: in_flight,
+            bytes_per_miss: 128.0,
+        }
+    }
+
+    fn kunpeng(without: &[&str]) -> MemorySystem {
         let machine = Machine::load("kunpeng920").unwrap();
         let tree = huddle_domains::build(&machine.topology, &huddle_domains::Kernel::load("6.7").unwrap());
-        let memory = MemorySystem::new(&machine, &tree, Without::parse(without.iter().copied()).unwrap());
-        let profile = profile();
-        let running: Vec<Running> =
-            copies.iter().map(|&(cpu, home)| Running { cpu, home, profile: &profile }).collect();
-        memory.speeds(&running)
+        MemorySystem::new(&machine, &tree, Without::parse(without.iter().copied()).unwrap())
+    }
+
+    fn crowd(memory: &MemorySystem, copies: &[(usize, u32)], profile: MemoryProfile) -> Crowd {
+        let mut crowd = Crowd::default();
+        crowd.copies = copies.iter().map(|&(cpu, home)| Running::new(cpu, home, 0)).collect();
+        memory.work_out(&mut crowd, &[profile]);
+        crowd
+    }
+
+    /// Speed of copies on these CPUs of a Kunpeng, each with the node of its memory.
+    fn speeds(copies: &[(usize, u32)], without: &[&str]) -> Vec<f64> {
+        let crowd = crowd(&kunpeng(without), copies, profile());
+        crowd.copies.iter().map(Running::speed).collect()
+    }
+
+    /// Bytes per ns of the copies that `which` takes.
+    fn drawn(crowd: &Crowd, which: impl Fn(&Running) -> bool) -> f64 {
+        crowd.copies.iter().filter(|copy| which(copy)).map(|copy| copy.bytes / copy.speed()).sum()
     }
 
     #[test]
@@ -334,5 +451,49 @@ mod tests {
         assert!(one.iter().zip(&own).all(|(one, own)| one > own), "{one:?} {own:?}");
         // Nothing else differs, and on their own nodes all are alike.
         assert!(own.iter().all(|speed| (speed - own[0]).abs() < 1e-6));
+    }
+
+    #[test]
+    fn kunpeng_no_bus_carries_more_than_it_can_and_equal_copies_are_equally_fast() {
+        let memory = kunpeng(&[]);
+        // All of a node, and a crowd with as many misses in flight as no core has.
+        for in_flight in [1.0, 39.1, 1000.0] {
+            let all: Vec<_> = (0..24).map(|cpu| (cpu, 0)).collect();
+            let crowd = crowd(&memory, &all, streaming(in_flight));
+            let (node, cluster) = (drawn(&crowd, |_| true), drawn(&crowd, |copy| copy.cpu < 4));
+            assert!(node <= memory.node_bandwidth && cluster <= memory.cluster_bandwidth, "{node} {cluster}");
+            assert!(crowd.copies.iter().all(|copy| (copy.speed() / crowd.copies[0].speed() - 1.0).abs() < 1e-9));
+            // The state is the one asked for: a copy waits as the fuller of its buses has it.
+            let full = (node / memory.node_bandwidth).max(cluster / memory.cluster_bandwidth);
+            assert!(crowd.copies.iter().all(|copy| (copy.full - full).abs() < 1e-6), "{full} {:?}", crowd.copies[0]);
+        }
+    }
+
+    #[test]
+    fn kunpeng_more_copies_draw_more_in_all_and_less_each() {
+        let memory = kunpeng(&[]);
+        let mut before = (0.0, f64::MAX);
+        for copies in 1..=24 {
+            let some: Vec<_> = (0..copies).map(|cpu| (cpu, 0)).collect();
+            let crowd = crowd(&memory, &some, streaming(39.1));
+            let all = drawn(&crowd, |_| true);
+            let first = drawn(&crowd, |copy| copy.cpu == 0);
+            assert!(all > before.0 && first <= before.1, "{copies} copies: {all} {first}, before {before:?}");
+            before = (all, first);
+        }
+    }
+
+    #[test]
+    fn kunpeng_clusters_whose_copies_have_memory_on_several_nodes_settle_too() {
+        let memory = kunpeng(&["remote-memory"]);
+        // Node 0 is crowded, node 1 is not; the first cluster draws on both.
+        let mixed: Vec<_> = (0..24).map(|cpu| (cpu, u32::from(cpu < 2))).collect();
+        let crowd = crowd(&memory, &mixed, streaming(39.1));
+        for copy in &crowd.copies {
+            let node = drawn(&crowd, |other| other.home == copy.home) / memory.node_bandwidth;
+            let cluster = drawn(&crowd, |other| other.cpu / 4 == copy.cpu / 4) / memory.cluster_bandwidth;
+            assert!((copy.full - node.max(cluster)).abs() < 1e-6, "{node} {cluster} {copy:?}");
+        }
+        assert!(crowd.copies[0].speed() < crowd.copies[2].speed());
     }
 }

@@ -19,7 +19,7 @@ use crate::cache::CacheAware;
 use crate::costs::Costs;
 use crate::dsq::Queues;
 use crate::heap::{EventHeap, NEVER};
-use crate::memory::MemorySystem;
+use crate::memory::{Crowd, MemorySystem};
 use crate::pace::Pace;
 use crate::pelt::Pelt;
 use crate::report::{ByDistance, Cause, Mechanism, Report, SimError, WakeCounts};
@@ -129,6 +129,8 @@ pub(crate) struct Sim<'a, O: Observer> {
     pub distance: Vec<Distance>,
     pub scratch: Scratch,
     pub memory: MemorySystem,
+    /// The running memory-bound tasks.
+    pub crowd: Crowd,
     /// The session's group.
     pub autogroup: Autogroup,
     /// How fast each CPU works.
@@ -262,6 +264,7 @@ impl<'a, O: Observer> Sim<'a, O> {
             distance,
             scratch: setup.plan.scratch(),
             memory: MemorySystem::new(setup.machine, tree, without),
+            crowd: Crowd::default(),
             autogroup: Autogroup { on: !without.has(Part::Autogroup) && !tuning.dsq && !tuning.by_load, load: 0 },
             pace: Pace::new(setup.machine, tree, without),
             rng,
