@@ -90,12 +90,13 @@ impl<O: Observer> Sim<'_, O> {
             return;
         }
         match self.cpus[c].phase {
-            Phase::Spinning if self.cpus[c].lazily => {}
+            Phase::Spinning
+                if self.cpus[c].lazily && self.tasks[self.cpus[c].curr as usize].stage != Stage::Spinlock => {}
             Phase::Spinning => self.stop_spinning(c),
             Phase::Running => {
                 let user = matches!(
                     self.tasks[self.cpus[c].curr as usize].stage,
-                    Stage::Compute | Stage::Memory | Stage::NoiseSleep
+                    Stage::Compute | Stage::Memory | Stage::MutexTry | Stage::MutexRelease | Stage::NoiseSleep
                 );
                 let atomic = matches!(
                     self.tasks[self.cpus[c].curr as usize].stage,

@@ -11,6 +11,7 @@ mod eevdf;
 mod groups;
 mod heap;
 mod interrupt;
+mod lock;
 mod memory;
 mod pace;
 mod pelt;

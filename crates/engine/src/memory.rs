@@ -413,8 +413,8 @@ mod tests {
     }
 
     fn crowd(memory: &MemorySystem, copies: &[(usize, u32)], profile: MemoryProfile) -> Crowd {
-        let mut crowd = Crowd::default();
-        crowd.copies = copies.iter().map(|&(cpu, home)| Running::new(cpu, home, 0)).collect();
+        let copies = copies.iter().map(|&(cpu, home)| Running::new(cpu, home, 0)).collect();
+        let mut crowd = Crowd { copies, ..Crowd::default() };
         memory.work_out(&mut crowd, &[profile]);
         crowd
     }

@@ -218,6 +218,9 @@ impl<O: Observer> Sim<'_, O> {
     pub(crate) fn leave_spinners(&mut self, t: usize) {
         let mutex = &mut self.channels[self.tasks[t].channel as usize].mutex;
         mutex.spinners.retain(|&spinner| spinner != t as u32);
+        if self.tasks[t].stage == Stage::Spinlock {
+            return;
+        }
         let first = mutex.sleepers.contains(&(t as u32));
         self.tasks[t].stage = if first { Stage::PipeAcquireFirst } else { Stage::PipeAcquireSlow };
     }

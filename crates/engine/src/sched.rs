@@ -234,7 +234,9 @@ impl<O: Observer> Sim<'_, O> {
 /// What a task's segment is, when it resumes one that was cut.
 fn mechanism_of(stage: Stage) -> Mechanism {
     match stage {
-        Stage::Compute | Stage::Memory | Stage::NoiseSleep => Mechanism::Compute,
+        Stage::Compute | Stage::Memory | Stage::MutexTry | Stage::MutexRelease | Stage::NoiseSleep => {
+            Mechanism::Compute
+        }
         _ => Mechanism::Kernel,
     }
 }

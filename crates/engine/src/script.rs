@@ -76,6 +76,19 @@ impl<O: Observer> Sim<'_, O> {
                         return;
                     }
                 }
+                Stage::Spinlock => return self.spinlock_take(c, t),
+                Stage::MutexTry => {
+                    if self.mutex_try(c, t) {
+                        return;
+                    }
+                }
+                Stage::MutexSleep => return self.mutex_sleep(c, t),
+                Stage::MutexWoken => return self.line_begin(c, t, Stage::MutexTry),
+                Stage::MutexRelease => {
+                    if self.mutex_release(c, t) {
+                        return;
+                    }
+                }
                 Stage::WakeSelect(p) => return self.wake_select(c, t, p as usize),
                 Stage::WakeEnqueue(p, cpu) => {
                     self.activate_wakeup(p as usize, cpu as usize, c);
@@ -209,7 +222,13 @@ impl<O: Observer> Sim<'_, O> {
                         self.semaphore_begin(c, t);
                         return true;
                     }
+                    Kind::Spinlock | Kind::Mutex | Kind::Line => return self.shared_begin(c, t),
                 }
+            }
+            Op::Write { line } => {
+                task.channel = line.0;
+                self.line_begin(c, t, Stage::Next);
+                return true;
             }
             Op::Receive { channel } => {
                 task.channel = channel.0;
@@ -222,6 +241,7 @@ impl<O: Observer> Sim<'_, O> {
                         self.semaphore_begin(c, t);
                         return true;
                     }
+                    Kind::Spinlock | Kind::Mutex | Kind::Line => return self.shared_begin(c, t),
                 }
             }
             Op::Repeat { to, times, counter } => {

@@ -277,6 +277,16 @@ pub enum Stage {
     SemaphorePost,
     /// In the kernel to wait for a semaphore, or woken from that.
     SemaphoreWait,
+    /// Spinning on a spinlock of user space, or thrown off its CPU while it did.
+    Spinlock,
+    /// Has the word of a mutex of user space.
+    MutexTry,
+    /// In the kernel to wait for a mutex.
+    MutexSleep,
+    /// Woken from that.
+    MutexWoken,
+    /// Has the word of the mutex that it lets go.
+    MutexRelease,
     /// Chooses a CPU for the wakee.
     WakeSelect(u32),
     /// Puts the wakee on that CPU's queue.
@@ -430,6 +440,12 @@ pub enum Kind {
     Socket,
     /// A semaphore on a futex.
     Semaphore,
+    /// A spinlock in user space.
+    Spinlock,
+    /// A mutex on a futex.
+    Mutex,
+    /// A line that is written.
+    Line,
 }
 
 /// A channel.
@@ -441,9 +457,10 @@ pub struct Channel {
     pub copy: u32,
     /// Lines of a message beyond those of 100 bytes, as [`crate::costs::Costs::payload`] gives them.
     pub payload: u32,
-    /// The mutex of a pipe.
+    /// The mutex of a pipe. Of a spinlock: owner and spinners. Of a mutex in user space: the owner, and as `handoff` that the word says
+    /// that somebody may sleep.
     pub mutex: Mutex,
-    /// When the spinlock of a socket's queue is free again.
+    /// When the spinlock of a socket's queue is free again; when a line of user space has come to the last who asked for it.
     pub lock_free_at: u64,
     /// What a message charges a socket with, bytes.
     pub charge: u32,
@@ -480,6 +497,9 @@ impl Channel {
             ChannelSpec::Pipe { message_bytes } => (Kind::Pipe, message_bytes),
             ChannelSpec::Socket { message_bytes } => (Kind::Socket, message_bytes),
             ChannelSpec::Semaphore => (Kind::Semaphore, 0),
+            ChannelSpec::Spinlock => (Kind::Spinlock, 0),
+            ChannelSpec::Mutex => (Kind::Mutex, 0),
+            ChannelSpec::Line => (Kind::Line, 0),
         };
         Channel {
             kind,

@@ -1,7 +1,8 @@
 //! Direct measurements of a machine, replayed in the simulator: one data file per machine in `calibrations/`, read strictly.
 //!
 //! Each row names CPUs and what was measured there. Its kind says which small program stands for it: a byte to and fro
-//! between two bound tasks, memory-bound copies bound to a CPU each, or hackbench on those CPUs alone.
+//! between two bound tasks, memory-bound copies bound to a CPU each, threads that share a lock or a line, or hackbench on
+//! those CPUs alone.
 
 use huddle_domains::{DomainTree, Kernel, build};
 use huddle_engine::{Conditions, Setup, SimError, simulate};
@@ -21,11 +22,15 @@ use crate::LabError;
 static SHIPPED: Dir = include_dir!("$CARGO_MANIFEST_DIR/../../calibrations");
 
 /// Identifier of the JSON form.
-pub const CALIBRATION_SCHEMA: &str = "huddle-calibration/1";
+pub const CALIBRATION_SCHEMA: &str = "huddle-calibration/2";
 /// A simulated figure agrees when it is within this share of the measured one.
 pub const TOLERANCE: f64 = 0.15;
 /// Round trips of one pipe measurement.
 const ROUNDS: u64 = 2000;
+/// How often a lock is taken in all, or a line written.
+const ITEMS: u64 = 200_000;
+/// How often the measurements of locks took theirs.
+const MEASURED_ITEMS: f64 = 1e8;
 /// Lines that each copy moves: about 10 ms of a core alone.
 const KILO_LINES: u64 = 1_000_000;
 /// Simulated time after which a replay is given up, ns.
@@ -40,7 +45,15 @@ pub struct Calibration {
     /// Policy, and by it the kernel, under which all is replayed.
     pub policy: String,
     stream: Stream,
+    lock: Lock,
     groups: Vec<Group>,
+}
+
+/// What a thread does with a lock beyond pulling lines.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Lock {
+    atomic_ns: u64,
 }
 
 /// What the copies of STREAM do per line moved.
@@ -63,6 +76,9 @@ struct Group {
     loops: Option<u64>,
     /// Seeds of which the median is taken; 1 when absent.
     runs: Option<u64>,
+    /// Nothing is ever fitted to it.
+    #[serde(default)]
+    held_out: bool,
     rows: Vec<Row>,
 }
 
@@ -71,6 +87,9 @@ struct Group {
 enum Kind {
     Pipe,
     Stream,
+    Spinlock,
+    Mutex,
+    Line,
     Hackbench,
 }
 
@@ -79,6 +98,8 @@ enum Kind {
 struct Row {
     case: String,
     cpus: String,
+    /// The figure is how many times as long it takes there as on these CPUs.
+    over: Option<String>,
     measured: f64,
     #[serde(default)]
     fitted: bool,
@@ -95,12 +116,37 @@ pub struct Calibrated {
     pub policy: String,
     /// Share of deviation that still agrees.
     pub tolerance: f64,
-    /// Figures that agree.
-    pub agreeing: usize,
-    /// Figures in all.
-    pub figures: usize,
+    /// Figures that agree, of all.
+    pub all: Share,
+    /// Of those to which a figure of the model was fitted.
+    pub fitted: Share,
+    /// Of the others.
+    pub unfitted: Share,
     /// The measurements.
     pub groups: Vec<CalibratedGroup>,
+}
+
+/// So many of so many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Share {
+    /// Figures that agree.
+    pub agreeing: usize,
+    /// Figures.
+    pub figures: usize,
+}
+
+impl Share {
+    fn of<'a>(rows: impl Iterator<Item = &'a CalibratedRow>) -> Share {
+        let count = |share: Share, row: &CalibratedRow| Share {
+            agreeing: share.agreeing + usize::from(row.agrees),
+            figures: share.figures + 1,
+        };
+        rows.fold(Share { agreeing: 0, figures: 0 }, count)
+    }
+
+    fn percent(self) -> f64 {
+        100.0 * self.agreeing as f64 / self.figures.max(1) as f64
+    }
 }
 
 /// Measurements of one kind.
@@ -112,6 +158,10 @@ pub struct CalibratedGroup {
     pub unit: String,
     /// Where it was published.
     pub source: String,
+    /// Nothing is ever fitted to it.
+    pub held_out: bool,
+    /// How many of its figures agree.
+    pub share: Share,
     /// The rows.
     pub rows: Vec<CalibratedRow>,
     /// Neighbours in the order of the measured values that the simulation puts the other way round, as cases.
@@ -200,6 +250,9 @@ impl Calibration {
             if (group.kind == Kind::Hackbench) != group.loops.is_some() {
                 return wrong(format!("groups[{g}].loops"), "belongs to kind `hackbench`, and only there".to_owned());
             }
+            if group.held_out && group.rows.iter().any(|row| row.fitted) {
+                return wrong(format!("groups[{g}].held_out"), "has a row with `fitted`".to_owned());
+            }
             if group.runs.is_some_and(|runs| !(1..=99).contains(&runs)) {
                 return wrong(format!("groups[{g}].runs"), "must be from 1 to 99".to_owned());
             }
@@ -208,12 +261,15 @@ impl Calibration {
                 if !(row.measured.is_finite() && row.measured > 0.0) {
                     return wrong(key("measured"), format!("is {}; must be more than 0", row.measured));
                 }
-                match cpu_list(&row.cpus) {
-                    Ok(cpus) if group.kind == Kind::Pipe && cpus.len() != 2 => {
-                        return wrong(key("cpus"), format!("`{}`: a pipe has two ends, as in 0,1", row.cpus));
+                for (name, cpus) in [("cpus", Some(&row.cpus)), ("over", row.over.as_ref())] {
+                    let Some(cpus) = cpus else { continue };
+                    match cpu_list(cpus) {
+                        Ok(list) if group.kind == Kind::Pipe && list.len() != 2 => {
+                            return wrong(key(name), format!("`{cpus}`: a pipe has two ends, as in 0,1"));
+                        }
+                        Ok(_) => {}
+                        Err(message) => return wrong(key(name), message),
                     }
-                    Ok(_) => {}
-                    Err(message) => return wrong(key("cpus"), message),
                 }
             }
         }
@@ -231,7 +287,8 @@ impl Calibration {
             Kernel::load(&policy.kernel).map_err(|source| LabError::Kernel { policy: policy.name.clone(), source })?;
         let tree = build(&machine.topology, &kernel);
         let plan = policy.compile(&tree, &machine.topology);
-        let bench = Replay { machine: &machine, kernel: &kernel, tree: &tree, plan: &plan, stream: self.stream };
+        let (stream, lock) = (self.stream, self.lock);
+        let bench = Replay { machine: &machine, kernel: &kernel, tree: &tree, plan: &plan, stream, lock };
         let mut groups = Vec::with_capacity(self.groups.len());
         for group in &self.groups {
             let replayed: Vec<Result<CalibratedRow, LabError>> = group
@@ -245,6 +302,8 @@ impl Calibration {
                 name: group.name.clone(),
                 unit: group.unit.clone(),
                 source: group.source.clone(),
+                held_out: group.held_out,
+                share: Share::of(rows.iter()),
                 inverted: inverted(&rows),
                 rows,
             });
@@ -255,8 +314,9 @@ impl Calibration {
             machine: machine.name.clone(),
             policy: policy.name.clone(),
             tolerance: TOLERANCE,
-            agreeing: rows().filter(|row| row.agrees).count(),
-            figures: rows().count(),
+            all: Share::of(rows()),
+            fitted: Share::of(rows().filter(|row| row.fitted)),
+            unfitted: Share::of(rows().filter(|row| !row.fitted)),
             groups,
         })
     }
@@ -281,21 +341,27 @@ struct Replay<'a> {
     tree: &'a DomainTree,
     plan: &'a Plan,
     stream: Stream,
+    lock: Lock,
 }
 
 impl Replay<'_> {
     /// The measurement in the group's unit: the median of its runs.
     fn median(&self, group: &Group, row: &Row) -> Result<f64, LabError> {
-        let mut values = (1..=group.runs.unwrap_or(1))
-            .map(|seed| self.once(group, row, seed))
-            .collect::<Result<Vec<f64>, LabError>>()?;
+        let once = |seed| {
+            let there = self.once(group, row, &row.cpus, seed)?;
+            Ok(match &row.over {
+                Some(cpus) => there / self.once(group, row, cpus, seed)?,
+                None => there,
+            })
+        };
+        let mut values = (1..=group.runs.unwrap_or(1)).map(once).collect::<Result<Vec<f64>, LabError>>()?;
         values.sort_by(f64::total_cmp);
         Ok(values[values.len() / 2])
     }
 
-    fn once(&self, group: &Group, row: &Row, seed: u64) -> Result<f64, LabError> {
+    fn once(&self, group: &Group, row: &Row, cpus: &str, seed: u64) -> Result<f64, LabError> {
         let failed = |source| LabError::Replay { group: group.name.clone(), case: row.case.clone(), source };
-        let cpus = cpu_list(&row.cpus).unwrap_or_default();
+        let cpus = cpu_list(cpus).unwrap_or_default();
         let pins: Vec<(TaskId, CpuId)> = (1..).map(TaskId).zip(cpus.iter().copied()).collect();
         let all = &self.machine.topology.online;
         Ok(match group.kind {
@@ -307,6 +373,14 @@ impl Replay<'_> {
                 let ns = self.run(&copies(cpus.len() as u32, self.stream), all, &pins, seed).map_err(failed)?;
                 (cpus.len() as u64 * KILO_LINES) as f64 * self.stream.bytes_per_miss / ns as f64
             }
+            Kind::Spinlock | Kind::Mutex => {
+                let lock = if group.kind == Kind::Spinlock { ChannelSpec::Spinlock } else { ChannelSpec::Mutex };
+                let program = contenders(cpus.len() as u32, lock, self.lock);
+                let ns = self.run(&program, all, &pins, seed).map_err(failed)?;
+                let items = (ITEMS / cpus.len() as u64).max(1) * cpus.len() as u64;
+                ns as f64 / items as f64 * MEASURED_ITEMS / 1e9
+            }
+            Kind::Line => self.run(&writers(cpus.len() as u32), all, &pins, seed).map_err(failed)? as f64,
             Kind::Hackbench => {
                 let loops = group.loops.unwrap_or(1);
                 let program = Workload::parse(&format!("hackbench/threads-pipe,loops={loops}"))?.program(1)?;
@@ -352,20 +426,45 @@ fn ping_pong() -> Program {
     }
 }
 
-/// Copies that stream through memory: every access misses every cache.
-fn copies(count: u32, stream: Stream) -> Program {
+/// Tasks that do the same, all let go at once.
+fn together(count: u32, mut work: Vec<Op>) -> Program {
     let gate = GateId(0);
-    let misses = MissCurve { min: 1.0, max: 1.0, scale: 1.0, exponent: 1.0 };
     let mut main: Vec<Op> = (1..=count).map(|task| Op::Spawn { task: TaskId(task) }).collect();
     main.extend([Op::Start, Op::Open { gate }]);
     main.extend((1..=count).map(|task| Op::Join { task: TaskId(task) }));
     main.push(Op::Stop);
-    let run = Op::Memory { profile: ProfileId(0), kilo_instructions: KILO_LINES };
+    work.insert(0, Op::Wait { gate });
     Program {
         tasks: (0..=count).map(|task| TaskSpec { script: ScriptId(task.min(1)), group: None }).collect(),
-        scripts: vec![script(main), script(vec![Op::Wait { gate }, run])],
+        scripts: vec![script(main), script(work)],
         channels: Vec::new(),
         gates: 1,
+        profiles: Vec::new(),
+    }
+}
+
+/// Threads that share the work of counting up a line under a lock.
+fn contenders(count: u32, lock: ChannelSpec, Lock { atomic_ns }: Lock) -> Program {
+    let (held, line) = (ChannelId(0), ChannelId(1));
+    let atomic = Op::Compute { ns: atomic_ns };
+    let take = [atomic, Op::Receive { channel: held }, Op::Write { line }, atomic, Op::Send { channel: held }];
+    let times = (ITEMS / u64::from(count.max(1))).max(1);
+    let work = take.into_iter().chain([Op::Repeat { to: 1, times, counter: 0 }]).collect();
+    Program { channels: vec![lock, ChannelSpec::Line], ..together(count, work) }
+}
+
+/// Threads that write one line.
+fn writers(count: u32) -> Program {
+    let times = (ITEMS / u64::from(count.max(1))).max(1);
+    let work = vec![Op::Write { line: ChannelId(0) }, Op::Repeat { to: 1, times, counter: 0 }];
+    Program { channels: vec![ChannelSpec::Line], ..together(count, work) }
+}
+
+/// Copies that stream through memory: every access misses every cache.
+fn copies(count: u32, stream: Stream) -> Program {
+    let misses = MissCurve { min: 1.0, max: 1.0, scale: 1.0, exponent: 1.0 };
+    let run = Op::Memory { profile: ProfileId(0), kilo_instructions: KILO_LINES };
+    Program {
         profiles: vec![MemoryProfile {
             base_ns: stream.base_ns,
             l2_accesses: 1.0,
@@ -374,6 +473,7 @@ fn copies(count: u32, stream: Stream) -> Program {
             overlap: stream.overlap,
             bytes_per_miss: stream.bytes_per_miss,
         }],
+        ..together(count, vec![run])
     }
 }
 
@@ -382,7 +482,10 @@ pub fn render_calibration(calibrated: &Calibrated) -> String {
     let mut text = format!("{} under {}\n", calibrated.machine, calibrated.policy);
     for group in &calibrated.groups {
         text += &format!("\n{}, {}\n    {}\n", group.name, group.unit, group.source);
-        text += &format!("{:30} {:>9} {:>9} {:>6}\n", "", "measured", "simulated", "ratio");
+        if group.held_out {
+            text += "    held out: never fitted to\n";
+        }
+        text += &format!("{:37} {:>9} {:>9} {:>6}\n", "", "measured", "simulated", "ratio");
         for row in &group.rows {
             let verdict = match (row.agrees, row.ratio > 1.0) {
                 (true, _) => "agrees",
@@ -391,10 +494,11 @@ pub fn render_calibration(calibrated: &Calibrated) -> String {
             };
             let fitted = if row.fitted { ", fitted" } else { "" };
             text += &format!(
-                "{:30} {:>9.2} {:>9.2} {:>6.2}  {verdict}{fitted}\n",
+                "{:37} {:>9.2} {:>9.2} {:>6.2}  {verdict}{fitted}\n",
                 row.case, row.measured, row.simulated, row.ratio
             );
         }
+        text += &format!("{} of {} agree\n", group.share.agreeing, group.share.figures);
         match group.inverted.is_empty() {
             true => text += "order as measured\n",
             false => {
@@ -404,12 +508,11 @@ pub fn render_calibration(calibrated: &Calibrated) -> String {
             }
         }
     }
-    text += &format!(
-        "\n{} of {} figures within {:.0} %\n",
-        calibrated.agreeing,
-        calibrated.figures,
-        calibrated.tolerance * 100.0
-    );
+    text += &format!("\nwithin {:.0} %:\n", calibrated.tolerance * 100.0);
+    for (name, share) in [("fitted", calibrated.fitted), ("unfitted", calibrated.unfitted), ("all", calibrated.all)] {
+        text +=
+            &format!("  {name:8} {:>3} of {:>3} figures, {:>3.0} %\n", share.agreeing, share.figures, share.percent());
+    }
     text
 }
 
@@ -418,14 +521,15 @@ mod tests {
     use super::*;
 
     const HEAD: &str = "machine = \"kunpeng920\"\npolicy = \"linux-5.10\"\n\
-                        [stream]\nbase_ns = 0.0\noverlap = 16.0\nbytes_per_miss = 128.0\n";
+                        [stream]\nbase_ns = 0.0\noverlap = 16.0\nbytes_per_miss = 128.0\n\
+                        [lock]\natomic_ns = 8\n";
 
     fn group(kind: &str, row: &str) -> String {
         format!("{HEAD}[[groups]]\nname = \"x\"\nunit = \"us\"\nkind = \"{kind}\"\nsource = \"s\"\nrows = [{row}]\n")
     }
 
     fn row(case: &str, measured: f64, simulated: f64) -> CalibratedRow {
-        let row = Row { case: case.to_owned(), cpus: "0".to_owned(), measured, fitted: false };
+        let row = Row { case: case.to_owned(), cpus: "0".to_owned(), over: None, measured, fitted: false };
         CalibratedRow::new(&row, simulated)
     }
 
@@ -455,6 +559,10 @@ mod tests {
         ] {
             assert_eq!(Calibration::parse("f.toml", &text).unwrap_err().to_string(), line);
         }
+        let held_out = group("line", "{ case = \"a\", cpus = \"0,4\", measured = 1.0, fitted = true }");
+        let held_out = held_out.replace("source =", "held_out = true\nsource =");
+        let line = "f.toml: groups[0].held_out: has a row with `fitted`";
+        assert_eq!(Calibration::parse("f.toml", &held_out).unwrap_err().to_string(), line);
         let unknown = Calibration::parse("f.toml", &format!("colour = 1\n{HEAD}groups = []\n")).unwrap_err();
         assert!(unknown.to_string().contains("unknown field `colour`"), "{unknown}");
         assert_eq!(unknown.to_string().lines().count(), 1);

@@ -50,6 +50,8 @@ pub struct Experiment {
     pub seconds: f64,
     /// Runs and seconds of the reduced version.
     pub reduced: Reduced,
+    /// What is left of it where it is run a hundred times; `None` for the reduced version.
+    pub sketch: Option<Sketch>,
     /// What was published; `None` for a table of one's own.
     pub published: Option<Published>,
 }
@@ -88,6 +90,20 @@ pub enum Affinity {
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reduced {
+    /// Runs of a cell.
+    pub runs: u32,
+    /// Least simulated time of a run, s.
+    pub seconds: f64,
+}
+
+/// A part of an experiment, small enough to be run a hundred times.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sketch {
+    /// Some of the loads.
+    pub loads: Vec<u32>,
+    /// Some of the policies; the first is the baseline.
+    pub policies: Vec<String>,
     /// Runs of a cell.
     pub runs: u32,
     /// Least simulated time of a run, s.
@@ -188,6 +204,7 @@ struct Raw {
     runs: u32,
     seconds: f64,
     reduced: Reduced,
+    sketch: Option<Sketch>,
     published: Option<Published>,
 }
 
@@ -265,6 +282,7 @@ impl Experiment {
             runs: raw.runs,
             seconds: raw.seconds,
             reduced: raw.reduced,
+            sketch: raw.sketch,
             published: raw.published,
         };
         if let Some((key, message)) = experiment.fault() {
@@ -300,6 +318,7 @@ impl Experiment {
             runs: 10,
             seconds: 2.0,
             reduced: Reduced { runs: 3, seconds: 0.5 },
+            sketch: None,
             published: None,
         })
     }
@@ -342,8 +361,19 @@ impl Experiment {
         if self.published_work == Some(0) {
             return fault("published_work", "must be 1 or more");
         }
+        if let Some(sketch) = &self.sketch {
+            if sketch.loads.is_empty() || !sketch.loads.iter().all(|load| self.loads.contains(load)) {
+                return fault("sketch.loads", "give some of `loads`");
+            }
+            if sketch.policies.len() < 2 || !sketch.policies.iter().all(|policy| self.policies.contains(policy)) {
+                return fault("sketch.policies", "give two or more of `policies`");
+            }
+        }
+        let sketch = self.sketch.as_ref().map(|sketch| ("sketch.", sketch.runs, sketch.seconds));
         for (prefix, runs, seconds) in
             [("", self.runs, self.seconds), ("reduced.", self.reduced.runs, self.reduced.seconds)]
+                .into_iter()
+                .chain(sketch)
         {
             if !(1..=MAX_RUNS).contains(&runs) {
                 return fault(&format!("{prefix}runs"), &format!("is {runs}; must be from 1 to {MAX_RUNS}"));
@@ -419,6 +449,17 @@ impl Experiment {
     /// Sets runs and seconds to those of the reduced version.
     pub fn reduce(&mut self) {
         (self.runs, self.seconds) = (self.reduced.runs, self.reduced.seconds);
+    }
+
+    /// Leaves what the sketch keeps; the reduced version of an experiment without one.
+    pub fn sketch(&mut self) {
+        match self.sketch.take() {
+            Some(sketch) => {
+                (self.runs, self.seconds) = (sketch.runs, sketch.seconds);
+                self.restrict(sketch.policies, sketch.loads);
+            }
+            None => self.reduce(),
+        }
     }
 
     /// Keeps only these policies and loads, published numbers included. A change that was published against another
@@ -595,6 +636,12 @@ utilisation = [{ load = 1, percent = 50.0 }]
             "small.toml: reduced.seconds: is -1; must be from 0.000001 to 3600 seconds"
         );
         assert!(refusal("seconds = 1.0", "seconds = nan").contains(" seconds: is NaN"));
+        let sketch = |loads: &str, policies: &str| {
+            let key = format!("sketch = {{ loads = [{loads}], policies = [{policies}], runs = 1, seconds = 0.1 }}");
+            refusal("seconds = 1.0", &format!("seconds = 1.0\n{key}"))
+        };
+        assert_eq!(sketch("3", "\"linux-5.9\", \"rfc2-cluster\""), "small.toml: sketch.loads: give some of `loads`");
+        assert_eq!(sketch("2", "\"linux-5.9\""), "small.toml: sketch.policies: give two or more of `policies`");
         assert!(refusal("loads = [1, 2]", "loads = []").contains(" loads: give at least one"));
         assert!(refusal("loads = [1, 2]", "loads = [1, 2, 0]").contains(" loads: 0 is no load"));
         assert!(refusal("loads = [1, 2]", "loads = [1, 2, 2]").contains(" loads: 2 is given twice"));

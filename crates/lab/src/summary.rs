@@ -709,6 +709,7 @@ pub(crate) mod tests {
             runs: 3,
             seconds: 0.01,
             reduced: Reduced { runs: 1, seconds: 0.01 },
+            sketch: None,
             published: Some(Published {
                 source: "nowhere".to_owned(),
                 rows: vec![

@@ -64,6 +64,11 @@ pub enum Op {
         /// The channel.
         channel: ChannelId,
     },
+    /// Write a line of memory that others write too.
+    Write {
+        /// The line.
+        line: ChannelId,
+    },
     /// Sleep until the gate is open (a poll on it).
     Wait {
         /// The gate.
@@ -150,6 +155,13 @@ pub enum ChannelSpec {
     /// A counting semaphore in shared memory: sending posts, receiving waits. Both enter the kernel (futex) only when somebody
     /// sleeps or must sleep. Sending never sleeps.
     Semaphore,
+    /// A spinlock in shared memory (`pthread_spin_lock`): receiving takes it, sending, by its holder, lets it go.
+    Spinlock,
+    /// A mutex in shared memory (`pthread_mutex_lock`, not adaptive): likewise; the kernel is entered (futex) only when somebody sleeps
+    /// or must sleep.
+    Mutex,
+    /// A line of memory: no message, only [`Op::Write`].
+    Line,
 }
 
 /// Slots of a pipe's ring (`PIPE_DEF_BUFFERS`).
@@ -176,7 +188,7 @@ impl ChannelSpec {
     pub fn messages_per_slot(self) -> u32 {
         match self {
             ChannelSpec::Pipe { message_bytes } => PIPE_SLOT_BYTES / message_bytes,
-            ChannelSpec::Socket { .. } | ChannelSpec::Semaphore => 0,
+            _ => 0,
         }
     }
 
@@ -198,6 +210,8 @@ impl ChannelSpec {
             ChannelSpec::Pipe { .. } => PIPE_SLOTS * self.messages_per_slot(),
             ChannelSpec::Socket { .. } => (SOCKET_LIMIT - SOCKET_BASE).div_ceil(self.charge()),
             ChannelSpec::Semaphore => u32::MAX,
+            ChannelSpec::Spinlock | ChannelSpec::Mutex => 1,
+            ChannelSpec::Line => 0,
         }
     }
 }
@@ -352,7 +366,11 @@ impl Program {
     }
 
     fn check_op(&self, script: usize, op: usize, step: &Op) -> Result<(), ProgramError> {
+        let is_line = |channel: ChannelId| self.channels.get(channel.index()) == Some(&ChannelSpec::Line);
         let (what, id, count) = match *step {
+            Op::Send { channel } | Op::Receive { channel } if is_line(channel) => ("message channel", channel.0, 0),
+            Op::Write { line } if is_line(line) => return Ok(()),
+            Op::Write { line } => ("line", line.0, 0),
             Op::Send { channel } | Op::Receive { channel } => ("channel", channel.0, self.channels.len()),
             Op::Wait { gate } | Op::Open { gate } => ("gate", gate.0, self.gates as usize),
             Op::Spawn { task } | Op::Fork { task } | Op::Join { task } => ("task", task.0, self.tasks.len()),
@@ -511,6 +529,19 @@ mod tests {
     #[test]
     fn unequal_sends_and_receives_are_refused() {
         assert_eq!(ping(7, 6).validate(), Err(ProgramError::Unbalanced { channel: 0, sent: 7, received: 6 }));
+    }
+
+    #[test]
+    fn a_line_takes_no_messages_and_only_a_line_is_written() {
+        let refused = |what| Err(ProgramError::NoSuch { script: 0, op: 1, what, id: 0 });
+        let mut program = ping(1, 1);
+        program.channels[0] = ChannelSpec::Line;
+        assert_eq!(program.validate(), refused("message channel"));
+        program.scripts[0].ops[1] = Op::Write { line: ChannelId(0) };
+        program.scripts[1].ops[0] = Op::Write { line: ChannelId(0) };
+        assert_eq!(program.validate(), Ok(()));
+        program.channels[0] = ChannelSpec::Mutex;
+        assert_eq!(program.validate(), refused("line"));
     }
 
     #[test]

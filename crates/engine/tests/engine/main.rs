@@ -10,6 +10,7 @@ mod dsq;
 mod errors;
 mod hackbench;
 mod laws;
+mod locks;
 mod memory;
 mod sockets;
 mod watch;

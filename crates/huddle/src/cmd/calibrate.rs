@@ -18,9 +18,15 @@ pub struct Args {
     /// Instead: halve and double each assumed figure (D) and show which verdicts of an experiment change
     #[arg(long)]
     sensitivity: bool,
-    /// The experiment of --sensitivity, in its reduced form [default: the first on that machine]
+    /// The experiment of --sensitivity, as its file's sketch has it [default: the first on that machine]
     #[arg(long, value_name = "EXPERIMENT", requires = "sensitivity")]
     experiment: Option<String>,
+    /// All of the experiment's reduced form for --sensitivity: an hour where the sketch takes a minute
+    #[arg(long, requires = "sensitivity")]
+    reduced: bool,
+    /// Simulations of --sensitivity at once; all cores when not given. The result does not depend on it
+    #[arg(long, value_name = "JOBS", default_value_t = 0, hide_default_value = true, requires = "sensitivity")]
+    jobs: usize,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -53,13 +59,17 @@ fn vary(args: &Args) -> Result<(), Failure> {
             experiment.name, experiment.machine, args.machine
         )));
     }
-    experiment.reduce();
-    let options = Options { seed: 1, jobs: 0, std: Spread::Population, version: env!("CARGO_PKG_VERSION") };
+    match args.reduced {
+        true => experiment.reduce(),
+        false => experiment.sketch(),
+    }
+    let options = Options { seed: 1, jobs: args.jobs, std: Spread::Population, version: env!("CARGO_PKG_VERSION") };
     let style = ProgressStyle::with_template("{msg:<28} {wide_bar} {pos}/{len} {elapsed}");
     let bar = ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    let result = sensitivity(&experiment, options, &|figure| bar.set_message(figure.to_owned()), &|progress| {
-        bar.set_length(progress.total as u64);
-        bar.set_position(progress.done as u64);
+    let result = sensitivity(&experiment, options, &|done, total, name| {
+        bar.set_length(total as u64);
+        bar.set_position(done as u64);
+        bar.set_message(name.to_owned());
     });
     bar.finish_and_clear();
     let result = result.map_err(failure)?;
