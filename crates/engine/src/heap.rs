@@ -1,26 +1,32 @@
 //! The event queue: one pending time per slot, earliest first, ties by slot number.
 //!
-//! An indexed four-ary heap: a slot's time can be moved or taken back in place, which happens for nearly every interrupt.
+//! A heap of four children to a node in which every slot keeps its leaf and every node repeats the least of its children. A
+//! slot's time is moved or taken back in place, as happens for nearly every interrupt, and read without a search; the way up
+//! is as long for any time, so that no branch depends on how times compare but the one that ends where nothing changes.
 
 /// "Not pending".
 pub const NEVER: u64 = u64::MAX;
 
 /// Pending times by slot.
 pub struct EventHeap {
-    /// A four-ary heap of keys: a time with the slot in its lowest bits, so that a comparison is one of numbers and four
-    /// children lie in half a cache line.
-    heap: Vec<u64>,
-    position: Vec<u32>,
+    /// Siblings, half a cache line: the root's children first, then those of each entry in order. An entry is a key: a time
+    /// with the slot in its lowest bits, so that a comparison is one of numbers; [`NEVER`] where nothing is pending.
+    siblings: Vec<[u64; 4]>,
+    /// The entry of slot 0; the others follow.
+    leaves: usize,
+    /// The least key of all.
+    least: u64,
     slot_bits: u32,
 }
-
-const ABSENT: u32 = u32::MAX;
 
 impl EventHeap {
     /// A queue of `slots` slots, none pending.
     pub fn new(slots: usize) -> Self {
         let slot_bits = usize::BITS - slots.leading_zeros();
-        EventHeap { heap: Vec::with_capacity(slots), position: vec![ABSENT; slots], slot_bits }
+        // Every inner entry has four children, and so has the root, which is none.
+        let leaves = slots.saturating_sub(4).div_ceil(3);
+        let siblings = vec![[NEVER; 4]; (leaves + slots).div_ceil(4)];
+        EventHeap { siblings, leaves, least: NEVER, slot_bits }
     }
 
     /// The last time that fits, ns: hours for a million slots.
@@ -29,40 +35,21 @@ impl EventHeap {
         u64::MAX >> self.slot_bits
     }
 
-    #[inline]
-    fn time_of(&self, key: u64) -> u64 {
-        key >> self.slot_bits
-    }
-
-    #[inline]
-    fn slot_of(&self, key: u64) -> usize {
-        (key & ((1 << self.slot_bits) - 1)) as usize
-    }
-
     /// The slot's pending time, [`NEVER`] when it has none.
     #[inline]
     pub fn time(&self, slot: usize) -> u64 {
-        match self.position[slot] {
-            ABSENT => NEVER,
-            at => self.time_of(self.heap[at as usize]),
+        let at = self.leaves + slot;
+        match self.siblings[at / 4][at % 4] {
+            NEVER => NEVER,
+            key => key >> self.slot_bits,
         }
     }
 
     /// Sets the slot's time; [`NEVER`] takes it out. A time that does not fit is the last one that does.
     #[inline]
     pub fn set(&mut self, slot: usize, time: u64) {
-        if time == NEVER {
-            return self.clear(slot);
-        }
-        let key = time.min(self.last()) << self.slot_bits | slot as u64;
-        match self.position[slot] {
-            ABSENT => {
-                self.heap.push(key);
-                self.up(self.heap.len() - 1, key);
-            }
-            at if key < self.heap[at as usize] => self.up(at as usize, key),
-            at => self.down(at as usize, key),
-        }
+        let key = if time == NEVER { NEVER } else { time.min(self.last()) << self.slot_bits | slot as u64 };
+        self.put(slot, key);
     }
 
     /// Sets the slot's time if it is earlier than the pending one.
@@ -74,69 +61,33 @@ impl EventHeap {
     }
 
     /// Takes the slot out.
+    #[inline]
     pub fn clear(&mut self, slot: usize) {
-        let at = std::mem::replace(&mut self.position[slot], ABSENT);
-        if at == ABSENT {
-            return;
-        }
-        let at = at as usize;
-        let Some(last) = self.heap.pop() else {
-            return;
-        };
-        if at < self.heap.len() {
-            if last < self.heap[at] { self.up(at, last) } else { self.down(at, last) }
-        }
+        self.put(slot, NEVER);
     }
 
     /// The earliest slot, left in place.
     #[inline]
     pub fn peek(&self) -> Option<(u64, usize)> {
-        self.heap.first().map(|&key| (self.time_of(key), self.slot_of(key)))
+        let key = self.least;
+        (key != NEVER).then(|| (key >> self.slot_bits, (key & ((1 << self.slot_bits) - 1)) as usize))
     }
 
-    fn up(&mut self, mut at: usize, key: u64) {
-        while at > 0 {
-            let parent = (at - 1) / 4;
-            if key >= self.heap[parent] {
-                break;
-            }
-            self.put(at, self.heap[parent]);
-            at = parent;
-        }
-        self.put(at, key);
-    }
-
-    fn down(&mut self, mut at: usize, key: u64) {
+    fn put(&mut self, slot: usize, mut key: u64) {
+        let mut at = self.leaves + slot;
         loop {
-            let first = 4 * at + 1;
-            let (least, child) = match self.heap.get(first..) {
-                // Without a branch on what cannot be foreseen.
-                Some(&[a, b, c, d, ..]) => {
-                    let (left, right) = (a.min(b), c.min(d));
-                    let child = left.min(right);
-                    let least = if right < left { 2 + usize::from(d < c) } else { usize::from(b < a) };
-                    (least, child)
-                }
-                Some(few) => match few.iter().enumerate().min_by_key(|&(_, key)| key) {
-                    Some((least, &child)) => (least, child),
-                    None => break,
-                },
-                None => break,
-            };
-            if child >= key {
-                break;
+            let entries = &mut self.siblings[at / 4];
+            if std::mem::replace(&mut entries[at % 4], key) == key {
+                return;
             }
-            self.put(at, child);
-            at = first + least;
+            let [a, b, c, d] = *entries;
+            key = a.min(b).min(c.min(d));
+            if at < 4 {
+                self.least = key;
+                return;
+            }
+            at = at / 4 - 1;
         }
-        self.put(at, key);
-    }
-
-    #[inline]
-    fn put(&mut self, at: usize, key: u64) {
-        self.heap[at] = key;
-        let slot = self.slot_of(key);
-        self.position[slot] = at as u32;
     }
 }
 
@@ -154,17 +105,20 @@ mod tests {
 
     #[test]
     fn earliest_first_ties_by_slot_whatever_is_moved_or_cleared() {
-        let mut heap = EventHeap::new(100);
-        let mut model = vec![NEVER; 100];
-        let mut state = 1u64;
-        for _ in 0..20_000 {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            let (slot, time) = ((state >> 33) as usize % 100, (state >> 40) % 50);
-            let time = if time == 49 { NEVER } else { time };
-            heap.set(slot, time);
-            model[slot] = time;
-            let least = (0..100).filter(|&slot| model[slot] != NEVER).map(|slot| (model[slot], slot)).min();
-            assert_eq!(heap.peek(), least);
+        for slots in (1..24).chain([100]) {
+            let mut heap = EventHeap::new(slots);
+            let mut model = vec![NEVER; slots];
+            let mut state = 1u64;
+            for _ in 0..200 * slots {
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                let (slot, time) = ((state >> 33) as usize % slots, (state >> 40) % 50);
+                let time = if time == 49 { NEVER } else { time };
+                heap.set(slot, time);
+                model[slot] = time;
+                let least = (0..slots).filter(|&slot| model[slot] != NEVER).map(|slot| (model[slot], slot)).min();
+                assert_eq!(heap.peek(), least, "{slots}");
+                assert!((0..slots).all(|slot| heap.time(slot) == model[slot]), "{slots}");
+            }
         }
     }
 }
