@@ -30,7 +30,10 @@ impl<O: Observer> Sim<'_, O> {
                     }
                     self.tasks[t].stage = Stage::Next;
                 }
-                Stage::PipeEnter => self.tasks[t].stage = Stage::PipeAcquire,
+                Stage::PipeEnter => {
+                    self.tasks[t].stage = Stage::PipeAcquire;
+                    return self.acquire(c, t);
+                }
                 Stage::PipeAcquire | Stage::PipeAcquireSlow | Stage::PipeAcquireFirst => return self.acquire(c, t),
                 Stage::PipeHold => {
                     if self.pipe_done(c, t) {
@@ -203,13 +206,25 @@ impl<O: Observer> Sim<'_, O> {
     pub(crate) fn fetch(&mut self, c: usize, t: usize) -> bool {
         let task = &mut self.tasks[t];
         let script = &self.setup.program.scripts[task.script as usize].ops;
-        let Some(&op) = script.get(task.op as usize) else {
-            task.stage = Stage::Exit;
-            let ns = if task.mm == t as u32 { self.costs.process_exit } else { self.costs.exit };
-            self.segment(c, ns, Mechanism::Kernel, 0);
-            return true;
+        let op = loop {
+            let Some(&op) = script.get(task.op as usize) else {
+                task.stage = Stage::Exit;
+                let ns = if task.mm == t as u32 { self.costs.process_exit } else { self.costs.exit };
+                self.segment(c, ns, Mechanism::Kernel, 0);
+                return true;
+            };
+            task.op += 1;
+            let Op::Repeat { to, times, counter } = op else {
+                break op;
+            };
+            let count = &mut task.counters[usize::from(counter)];
+            *count += 1;
+            if *count < times {
+                task.op = to;
+            } else {
+                *count = 0;
+            }
         };
-        task.op += 1;
         let (stage, ns, mechanism) = match op {
             Op::Send { channel } => {
                 task.channel = channel.0;
@@ -244,16 +259,8 @@ impl<O: Observer> Sim<'_, O> {
                     Kind::Spinlock | Kind::Mutex | Kind::Line => return self.shared_begin(c, t),
                 }
             }
-            Op::Repeat { to, times, counter } => {
-                let count = &mut task.counters[usize::from(counter)];
-                *count += 1;
-                if *count < times {
-                    task.op = to;
-                } else {
-                    *count = 0;
-                }
-                return false;
-            }
+            // Followed above.
+            Op::Repeat { .. } => return false,
             Op::Compute { ns } => (Stage::Compute, ns, Mechanism::Compute),
             Op::Memory { profile, kilo_instructions } => {
                 task.stage = Stage::Memory;

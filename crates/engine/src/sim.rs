@@ -351,11 +351,14 @@ impl<'a, O: Observer> Sim<'a, O> {
                 return Err(SimError::TimeLimit { waiting, tasks, limit_ms: self.setup.limit_ns / 1_000_000 });
             }
             self.dispatch(slot, time);
-            if let Some(error) = self.error.take() {
-                return Err(error);
+            if self.error.is_some() {
+                break;
             }
         }
-        self.report()
+        match self.error.take() {
+            Some(error) => Err(error),
+            None => self.report(),
+        }
     }
 
     fn dispatch(&mut self, slot: usize, time: u64) {
@@ -412,7 +415,8 @@ impl<'a, O: Observer> Sim<'a, O> {
     #[inline]
     pub(crate) fn jittered(&mut self, ns: u64) -> u64 {
         let factor = self.jitter[(self.rng.next_u64() >> 56) as usize];
-        (ns as f64 * factor) as u64
+        // Signed numbers convert in one instruction; no segment lasts three centuries.
+        (ns.min(i64::MAX as u64) as i64 as f64 * factor) as i64 as u64
     }
 
     /// An exponential draw with that mean.

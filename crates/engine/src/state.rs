@@ -41,7 +41,8 @@ pub mod ipi {
 /// Up to four stretches of time that a CPU spends before (on top of) what its phase says.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Portions {
-    stack: [(u8, u64); 4],
+    left: [u64; 4],
+    mechanism: [u8; 4],
     len: u8,
 }
 
@@ -51,10 +52,11 @@ impl Portions {
         if ns == 0 {
             return;
         }
-        if usize::from(self.len) == self.stack.len() {
-            self.stack[usize::from(self.len) - 1].1 += ns;
+        let at = usize::from(self.len);
+        if at == self.left.len() {
+            self.left[at - 1] += ns;
         } else {
-            self.stack[usize::from(self.len)] = (mechanism as u8, ns);
+            (self.left[at], self.mechanism[at]) = (ns, mechanism as u8);
             self.len += 1;
         }
     }
@@ -63,9 +65,10 @@ impl Portions {
     #[inline]
     pub fn spend(&mut self, mut ns: u64, base: Mechanism, totals: &mut [u64; Mechanism::COUNT]) {
         while self.len > 0 && ns > 0 {
-            let (mechanism, left) = &mut self.stack[usize::from(self.len) - 1];
+            let at = usize::from(self.len) - 1;
+            let left = &mut self.left[at];
             let part = ns.min(*left);
-            totals[usize::from(*mechanism)] += part;
+            totals[usize::from(self.mechanism[at])] += part;
             *left -= part;
             ns -= part;
             if *left == 0 {
@@ -84,46 +87,53 @@ impl Portions {
 
 /// A CPU and its run queue.
 #[derive(Clone, Debug)]
+#[repr(C, align(64))]
 pub struct Cpu {
+    // What every event touches: one cache line, and the times.
     /// What it is doing.
     pub phase: Phase,
-    /// The running task, [`NONE`] for the idle task.
-    pub curr: u32,
-    /// While switching: the task that leaves.
-    pub leaving: u32,
+    /// What its time goes to.
+    pub mechanism: Mechanism,
     /// The scheduler must be called.
     pub need_resched: bool,
     /// That is asked for at the next return to user mode only (`TIF_NEED_RESCHED_LAZY`).
     pub lazily: bool,
     /// Pending interrupts.
     pub ipi: u8,
-    /// Where the stopper is to push a task; [`NONE`] when it has nothing to do.
-    pub push_to: u32,
-    /// Which task it pushes; [`NONE`] for the oldest that may move.
-    pub push_task: u32,
-    /// Only a task that prefers the LLC there (7.2).
-    pub push_preferring: bool,
-    /// Wakees on their way here (only without collisions).
-    pub claims: u32,
+    /// The tick is stopped.
+    pub tick_stopped: bool,
+    /// Its LLC counts it idle (`sd->nohz_idle`).
+    pub counted_idle: bool,
     /// An active balance is under way (`rq->active_balance`).
     pub active_balance: bool,
-
-    /// What its time goes to.
-    pub mechanism: Mechanism,
-    /// Stretches before that.
-    pub portions: Portions,
+    /// The running task, [`NONE`] for the idle task.
+    pub curr: u32,
+    /// The CPU that last wrote the queue remotely, [`NONE`] if its owner did.
+    pub dirtied_by: u32,
     /// Accounted up to here.
     pub accounted: u64,
+    /// Stretches before that.
+    pub portions: Portions,
+
     /// Time by mechanism.
     pub totals: [u64; Mechanism::COUNT],
-
-    /// Queued tasks (not the running one) as (key, task), greatest first: the leftmost of the tree is last. The key is the virtual
-    /// runtime (CFS) or the virtual deadline (EEVDF).
-    pub queue: Vec<(u64, u32)>,
+    /// Since when its memory-bound task has run at the present speed.
+    pub memory_since: u64,
+    /// While switching: the task that leaves.
+    pub leaving: u32,
+    /// Where the stopper is to push a task; [`NONE`] when it has nothing to do.
+    pub push_to: u32,
     /// Queued and running tasks, those whose dequeue is delayed included.
     pub nr_running: u32,
     /// Of those, tasks that sleep and are still queued (`h_nr_delayed`, EEVDF of 6.12 on).
     pub nr_delayed: u32,
+    /// The queue lock is held until then.
+    pub lock_free_at: u64,
+
+    // The queue, two lines.
+    /// Queued tasks (not the running one) as (key, task), greatest first: the leftmost of the tree is last. The key is the virtual
+    /// runtime (CFS) or the virtual deadline (EEVDF).
+    pub queue: Vec<(u64, u32)>,
     /// Sum of their weights.
     pub load: u64,
     /// `min_vruntime` (CFS; 0 under EEVDF).
@@ -134,19 +144,22 @@ pub struct Cpu {
     pub next: u32,
     /// The buddy that was preempted (`cfs_rq->last`).
     pub last: u32,
-    /// Averages of the queue.
-    pub pelt: Pelt,
     /// Sum of the estimates of queued tasks (`util_est`).
     pub util_est: u64,
-    /// The queue lock is held until then.
-    pub lock_free_at: u64,
+    /// Averages of the queue.
+    pub pelt: Pelt,
+
+    // The rest.
+    /// Which task it pushes; [`NONE`] for the oldest that may move.
+    pub push_task: u32,
+    /// Only a task that prefers the LLC there (7.2).
+    pub push_preferring: bool,
+    /// Wakees on their way here (only without collisions).
+    pub claims: u32,
     /// The address space that it has loaded; before the start every CPU has the first task's.
     pub mm: u32,
-    /// The CPU that last wrote the queue remotely, [`NONE`] if its owner did.
-    pub dirtied_by: u32,
     /// Tasks to enqueue at the next interrupt.
     pub wake_list: Vec<u32>,
-
     /// When it became idle; 0 when that was sampled. All CPUs have idled before the simulation begins.
     pub idle_stamp: u64,
     /// Mean idle time, ns.
@@ -159,10 +172,6 @@ pub struct Cpu {
     pub max_idle_balance_cost: u64,
     /// When the next periodic balance is due.
     pub next_balance: u64,
-    /// The tick is stopped.
-    pub tick_stopped: bool,
-    /// Its LLC counts it idle (`sd->nohz_idle`).
-    pub counted_idle: bool,
     /// Phase of its tick.
     pub tick_offset: u64,
     /// `wakee_flips` of the idle task and its last wakee.
@@ -171,8 +180,6 @@ pub struct Cpu {
     pub next_scan: u32,
     /// Recency counter for the order of its tasks in balancing.
     pub stamp: u64,
-    /// Since when its memory-bound task has run at the present speed.
-    pub memory_since: u64,
 }
 
 /// A CPU's load averaged over 1, 2 and 4 ticks (`rq->cpu_load`; of its five, balancing looks at these).
@@ -321,56 +328,94 @@ pub enum Stage {
 
 /// A task.
 #[derive(Clone, Debug)]
+#[repr(C, align(64))]
 pub struct Task {
-    /// Scheduling state.
-    pub run: Run,
-    /// Its CPU (`task_cpu`).
-    pub cpu: u32,
-    /// Its registers are still, or already, on that CPU.
-    pub on_cpu: bool,
-    /// Index of its affinity.
-    pub affinity: u32,
-
+    // What every event touches: one cache line.
+    /// Where it is.
+    pub stage: Stage,
     /// Its script.
     pub script: u32,
     /// The next op.
     pub op: u32,
-    /// Loop counters.
-    pub counters: [u64; huddle_program::Op::LOOPS],
-    /// Where it is.
-    pub stage: Stage,
-    /// Where it goes when its wake-ups are done.
-    pub then: Stage,
-    /// The CPU chosen for its present wake-up was idle when it was chosen.
-    pub chosen_idle: bool,
-    /// The idle CPU that is claimed for its present wake-up; [`NONE`] for none.
-    pub claimed: u32,
-    /// The wait-queue lock that it holds while it wakes; [`NONE`] for none.
-    pub wait_lock: u32,
-    /// The present wake-up carries the synchronous hint.
-    pub sync: bool,
-    /// Wake-ups to do, last first.
-    pub wakes: [Option<Wake>; 4],
-    /// What is left of its segment, ns.
-    pub remaining: u64,
-    /// Cache refill due at its next run, ns.
-    pub refill: u64,
     /// The channel it works on.
     pub channel: u32,
+    /// Its CPU (`task_cpu`).
+    pub cpu: u32,
+    /// Index of its affinity.
+    pub affinity: u32,
+    /// Scheduling state.
+    pub run: Run,
+    /// Its registers are still, or already, on that CPU.
+    pub on_cpu: bool,
     /// It writes there.
     pub writes: bool,
     /// It found the ring empty (a writer) or full (a reader) when it took the mutex.
     pub edge: bool,
     /// It has slept in this operation and passes the wake-up on.
     pub woken: bool,
+    /// The present wake-up carries the synchronous hint.
+    pub sync: bool,
+    /// The CPU chosen for its present wake-up was idle when it was chosen.
+    pub chosen_idle: bool,
+    /// A waker is at work on it while its dequeue is delayed.
+    pub being_woken: bool,
+    /// Cache refill due at its next run, ns.
+    pub refill: u64,
+    /// Loop counters.
+    pub counters: [u64; huddle_program::Op::LOOPS],
+
+    // Waking others.
+    /// Where it goes when its wake-ups are done.
+    pub then: Stage,
+    /// The wait-queue lock that it holds while it wakes; [`NONE`] for none.
+    pub wait_lock: u32,
+    /// Wake-ups to do, last first.
+    pub wakes: [Option<Wake>; 4],
+
+    // Switches, two lines.
+    /// Virtual runtime; relative to the old queue while it moves asleep.
+    pub vruntime: u64,
+    /// Virtual deadline of its present slice (EEVDF).
+    pub deadline: u64,
+    /// Virtual time that its queue owed it when it left (EEVDF; `vlag`).
+    pub lag: i64,
+    /// Its slice, ns of its own time (EEVDF).
+    pub slice: u64,
+    /// Weight.
+    pub weight: u64,
+    /// Ran up to here.
+    pub exec_start: u64,
+    /// Ran in all.
+    pub sum_exec: u64,
+    /// Ran in all when it was last picked.
+    pub picked_at: u64,
+    /// Averages.
+    pub pelt: Pelt,
+
+    /// Estimated utilisation (`util_est.ewma` and enqueued, the greater).
+    pub util_est: u64,
+    /// Runs undisturbed while it is eligible and its virtual runtime has not come so far (EEVDF; RUN_TO_PARITY, `vprot`).
+    pub protected_until: u64,
+    /// What is left of its segment, ns.
+    pub remaining: u64,
+    /// Order among its CPU's tasks in balancing: least first.
+    pub stamp: u64,
+    /// Waker bookkeeping.
+    pub flips: Flips,
+    /// Recently used CPU.
+    pub recent: u32,
+    /// The idle CPU that is claimed for its present wake-up; [`NONE`] for none.
+    pub claimed: u32,
+    /// Its address space: the task that began it; [`NONE`] for a background task, which uses whatever is there.
+    pub mm: u32,
+
+    // The rest.
     /// Who waits for its exit.
     pub joiner: u32,
     /// Who created it.
     pub parent: u32,
     /// Tasks that it has created and not reaped, which have exited.
     pub exited_children: u32,
-    /// Its address space: the task that began it; [`NONE`] for a background task, which uses whatever is there.
-    pub mm: u32,
     /// Thousands of instructions left of its memory phase.
     pub memory_left: f64,
     /// What a thousand of them costs at present, ns.
@@ -381,39 +426,8 @@ pub struct Task {
     pub home: u32,
     /// The memory phase's profile.
     pub profile: u32,
-
-    /// Weight.
-    pub weight: u64,
-    /// Virtual runtime; relative to the old queue while it moves asleep.
-    pub vruntime: u64,
-    /// Virtual deadline of its present slice (EEVDF).
-    pub deadline: u64,
-    /// Virtual time that its queue owed it when it left (EEVDF; `vlag`).
-    pub lag: i64,
-    /// Its slice, ns of its own time (EEVDF).
-    pub slice: u64,
-    /// Runs undisturbed while it is eligible and its virtual runtime has not come so far (EEVDF; RUN_TO_PARITY, `vprot`).
-    pub protected_until: u64,
     /// Its deadline is relative to its virtual runtime, to be kept when it is queued (EEVDF; `rel_deadline`).
     pub keeps_deadline: bool,
-    /// A waker is at work on it while its dequeue is delayed.
-    pub being_woken: bool,
-    /// Ran up to here.
-    pub exec_start: u64,
-    /// Ran in all.
-    pub sum_exec: u64,
-    /// Ran in all when it was last picked.
-    pub picked_at: u64,
-    /// Averages.
-    pub pelt: Pelt,
-    /// Estimated utilisation (`util_est.ewma` and enqueued, the greater).
-    pub util_est: u64,
-    /// Recently used CPU.
-    pub recent: u32,
-    /// Waker bookkeeping.
-    pub flips: Flips,
-    /// Order among its CPU's tasks in balancing: least first.
-    pub stamp: u64,
     /// When it exited.
     pub finished: u64,
 }
@@ -450,16 +464,41 @@ pub enum Kind {
 
 /// A channel.
 #[derive(Clone, Debug)]
+#[repr(C, align(64))]
 pub struct Channel {
+    // What every message touches: a cache line, and the queues.
+    /// Messages in each slot of a pipe.
+    pub slots: [u16; PIPE_SLOTS as usize],
+    /// First used slot.
+    pub tail: u32,
+    /// Used slots.
+    pub used: u32,
+    /// Messages in the channel.
+    pub len: u32,
+    /// The CPU that used it last.
+    pub last_cpu: u32,
+    /// Messages that fit a slot.
+    pub per_slot: u16,
     /// What it is.
     pub kind: Kind,
     /// Copying a message costs so much more than one of 100 bytes, ns.
     pub copy: u32,
     /// Lines of a message beyond those of 100 bytes, as [`crate::costs::Costs::payload`] gives them.
     pub payload: u32,
+
+    /// Messages sent.
+    pub sent: u64,
+    /// Messages received.
+    pub received: u64,
     /// The mutex of a pipe. Of a spinlock: owner and spinners. Of a mutex in user space: the owner, and as `handoff` that the word says
     /// that somebody may sleep.
     pub mutex: Mutex,
+    /// Sleeping readers in order of arrival.
+    pub readers: VecDeque<u32>,
+    /// Sleeping writers in order of arrival.
+    pub writers: VecDeque<u32>,
+
+    // The rest.
     /// When the spinlock of a socket's queue is free again; when a line of user space has come to the last who asked for it.
     pub lock_free_at: u64,
     /// What a message charges a socket with, bytes.
@@ -468,26 +507,6 @@ pub struct Channel {
     pub charged: u32,
     /// The CPU that wrote each message in a socket, in order.
     pub sources: VecDeque<u32>,
-    /// Messages in each slot of a pipe.
-    pub slots: [u16; PIPE_SLOTS as usize],
-    /// First used slot.
-    pub tail: u32,
-    /// Used slots.
-    pub used: u32,
-    /// Messages that fit a slot.
-    pub per_slot: u16,
-    /// Messages in the channel.
-    pub len: u32,
-    /// The CPU that used it last.
-    pub last_cpu: u32,
-    /// Sleeping readers in order of arrival.
-    pub readers: VecDeque<u32>,
-    /// Sleeping writers in order of arrival.
-    pub writers: VecDeque<u32>,
-    /// Messages sent.
-    pub sent: u64,
-    /// Messages received.
-    pub received: u64,
 }
 
 impl Channel {
