@@ -80,8 +80,9 @@ impl EventHeap {
             if std::mem::replace(&mut entries[at % 4], key) == key {
                 return;
             }
-            let [a, b, c, d] = *entries;
-            key = a.min(b).min(c.min(d));
+            // The others first: what is least of them does not wait for what comes up.
+            let others = entries[(at ^ 1) % 4].min(entries[(at ^ 2) % 4]).min(entries[(at ^ 3) % 4]);
+            key = key.min(others);
             if at < 4 {
                 self.least = key;
                 return;

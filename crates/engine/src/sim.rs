@@ -490,8 +490,11 @@ impl<'a, O: Observer> Sim<'a, O> {
         if self.pace.on && self.falls_behind(c) {
             return;
         }
+        // By far the most frequent, and foreseen better than one of five.
+        if self.cpus[c].phase == Phase::Running {
+            return self.advance(c);
+        }
         match self.cpus[c].phase {
-            Phase::Running => self.advance(c),
             Phase::Switching => self.finish_switch(c),
             Phase::IdleExit => {
                 self.charge(c);
@@ -504,7 +507,7 @@ impl<'a, O: Observer> Sim<'a, O> {
                 self.schedule(c, balance);
                 self.prolong(c, Mechanism::WakeUp, queued * self.costs.enqueue);
             }
-            Phase::Idle | Phase::Spinning => {}
+            Phase::Running | Phase::Idle | Phase::Spinning => {}
         }
     }
 
