@@ -30,9 +30,9 @@ struct Case {
 
 /// Few wake-ups on a machine nearly idle, hackbench below, at and beyond the number of CPUs beside hogs, and hogs alone.
 const CASES: [Case; 8] = [
-    Case { name: "pairs", window: "1.5", before: "2", load: "--pairs 6 --hogs 4 --work 200 --seconds 4" },
-    Case { name: "crowd", window: "2", before: "2", load: "--pairs 14 --hogs 8 --work 300 --seconds 4" },
-    Case { name: "mixed", window: "1.5", before: "2", load: "--pairs 10 --hogs 10 --work 50 --seconds 4" },
+    Case { name: "pairs", window: "4", before: "2", load: "--pairs 6 --hogs 4 --work 200 --seconds 7" },
+    Case { name: "crowd", window: "6", before: "2", load: "--pairs 14 --hogs 8 --work 300 --seconds 9" },
+    Case { name: "mixed", window: "4", before: "2", load: "--pairs 10 --hogs 10 --work 50 --seconds 7" },
     Case { name: "hackbench", window: "1", before: "2", load: "--groups 1 --fds 6 --hogs 4 --seconds 3" },
     Case { name: "half", window: "1", before: "2", load: "--groups 1 --fds 8 --hogs 10 --seconds 3" },
     Case { name: "full", window: "0.7", before: "2", load: "--groups 2 --fds 8 --hogs 6 --seconds 3" },
