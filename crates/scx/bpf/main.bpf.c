@@ -78,6 +78,7 @@ struct {
 	else (p)->scx.slice = (ns); } while (0)
 #define set_vtime(p, time)	do { if (bpf_ksym_exists(scx_bpf_task_set_dsq_vtime)) scx_bpf_task_set_dsq_vtime(p, time); \
 	else (p)->scx.dsq_vtime = (time); } while (0)
+#define bound_kthread(p)	((p)->flags & PF_KTHREAD && (p)->nr_cpus_allowed == 1)
 #define own_queue(cpu)	((1ULL << 32) | (cpu))		/* of tasks that only this CPU may take */
 #define task_state(p)	((struct task_state *)(config.needs_task ?						\
 	bpf_task_storage_get(&task_states, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE) : NULL))
@@ -221,8 +222,7 @@ __global int call_cpu(struct decision *d __arg_nonnull, s64 lag, bool woken)
 			cpu = first_cpu(word, rest);
 			rest = opaque(d, rest & (rest - 1));
 			ahead = ahead_on(cpu);
-			if (ahead > most)
-				victim = cpu;
+			victim = ahead > most ? cpu : victim;
 			most = ahead > most ? ahead : most;
 		}
 	}
@@ -271,7 +271,7 @@ s32 BPF_PROG(huddle_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 	struct decision d = {
 		.this_cpu = this, .prev = prev, .sync = sync, .is_fork = which == PLAN_FORK, .recent = task ? task->recent - 1 : -1,
 		.is_sched_idle = p->policy == SCHED_IDLE_POLICY, .current_hint = wake_flags & WAKE_CURRENT_CPU,
-		.kthread_waker = waker->flags & PF_KTHREAD && waker->nr_cpus_allowed == 1,
+		.kthread_waker = bound_kthread(waker),
 		/* It sleeps sooner after its sync wake-ups than an idle CPU comes. While others wait in the cluster, two that wake each other in turn
 		 * would keep them from the CPU for ever. */
 		.keeps_sync = sync && own && own->sync_ns && own->sync_ns < c->idle_wait && !scx_bpf_dsq_nr_queued(here->cluster),
@@ -485,7 +485,7 @@ void BPF_PROG(huddle_dispatch, s32 cpu, struct task_struct *prev)
 SEC("struct_ops/huddle_running")
 void BPF_PROG(huddle_running, struct task_struct *p)
 {
-	s32 cpu = scx_bpf_task_cpu(p);
+	s32 cpu = scx_bpf_task_cpu(p), pid = p->pid;
 	const struct cpu_facts *here = plan_facts(cpu);
 	struct cpu_state *c = cpu_state(cpu);
 	struct cluster_state *own = here ? look_up(&cluster_states, here->cluster) : NULL;
@@ -498,16 +498,17 @@ void BPF_PROG(huddle_running, struct task_struct *p)
 	lag = vtime >= CLOCK_ORIGIN / 2 ? bounded_lag(vtime - from->clock) : parked_lag(vtime, now, 1, 0);
 	own->clock += lag > 0 ? lag : 0;
 	c->lag = lag > 0 ? 0 : lag;
-	if (from->joining == (u64)p->pid)
+	if (from->joining == (u64)pid)
 		from->joining = 0;
 	c->started = now;
 	c->moves_to = 0;
 	c->weight = p->scx.weight;
-	if (!c->ran_long || c->task != p->pid) {
+	/* A task that runs on and makes room for a bound kernel thread still does. */
+	if (!bound_kthread(p) && (!c->ran_long || c->task != pid)) {
 		c->since = now;
 		mark(&hog_words, cpu, false);
 	}
-	c->task = p->pid;
+	c->task = bound_kthread(p) ? c->task : pid;
 	c->kicked = false;
 	c->sched_idle = p->policy == SCHED_IDLE_POLICY;
 	mark(&sched_idle_words, cpu, c->sched_idle);
@@ -533,7 +534,7 @@ void BPF_PROG(huddle_stopping, struct task_struct *p, bool runnable)
 		return;
 	charge(c, now);
 	c->weight = 0;
-	c->ran_long = runnable && now - c->since > config.hog_ns;
+	c->ran_long = bound_kthread(p) ? c->ran_long : runnable && now - c->since > config.hog_ns;
 	if (!c->ran_long)
 		mark(&hog_words, cpu, false);
 	task = c->vow ? task_state(p) : NULL;
@@ -579,10 +580,10 @@ int BPF_PROG(huddle_exec, struct task_struct *p)
 	u32 cpu = bpf_get_smp_processor_id();
 	struct cpu_state *c = cpu_state(cpu);
 
-	if (!c || !c->weight || c->task != p->pid || !send_away(p, c, cpu, 0))
-		return 0;
-	c->exec = p->pid;
-	scx_bpf_kick_cpu(cpu, KICK_PREEMPT);
+	if (c && c->weight && c->task == p->pid && send_away(p, c, cpu, 0)) {
+		c->exec = p->pid;
+		scx_bpf_kick_cpu(cpu, KICK_PREEMPT);
+	}
 	return 0;
 }
 
