@@ -463,7 +463,7 @@ impl Experiment {
     }
 
     /// Keeps only these policies and loads, published numbers included. A change that was published against another
-    /// baseline goes with it.
+    /// baseline goes with it, and so does the sketch, which was cut out of all of them.
     pub fn restrict(&mut self, policies: Vec<String>, loads: Vec<u32>) {
         let same_baseline = policies.first() == self.policies.first();
         if let Some(published) = &mut self.published {
@@ -474,7 +474,7 @@ impl Experiment {
             });
             published.utilisation.retain(|stated| loads.contains(&stated.load));
         }
-        (self.policies, self.loads) = (policies, loads);
+        (self.policies, self.loads, self.sketch) = (policies, loads, None);
     }
 }
 
