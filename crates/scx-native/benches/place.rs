@@ -45,7 +45,7 @@ fn decide_alike(_: &mut Criterion) {
 }
 
 fn place(criterion: &mut Criterion) {
-    for name in ["huddle-gather", "huddle-spread", "linux-5.9", "linux-6.7"] {
+    for name in ["huddle-gather", "huddle-spread", "linux-6.0", "linux-6.7"] {
         let policy = Policy::load(name).unwrap();
         let mut group = criterion.benchmark_group(name);
         for (machine, counts) in MACHINES {

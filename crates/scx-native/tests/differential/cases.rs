@@ -2,7 +2,7 @@
 
 use huddle_domains::{Kernel, build, build_for, kernel_names};
 use huddle_machine::{Arch, CpuId, CpuSet, Layout, Level, Partition, Topology};
-use huddle_policy::{Frozen, Plan, Policy, Scratch, View, Wakeup};
+use huddle_policy::{Frozen, Plan, Policy, Scratch, Step, View, Wakeup};
 use huddle_scx::{Image, ImageError, PlanImage};
 use huddle_scx_native::{Native, Placed};
 
@@ -133,7 +133,12 @@ impl Pair {
         state.capacity.fill(1024);
         (state.waker_flips, state.wakee_flips) = (Some(0), Some(0));
         state.nr_delayed.fill(0);
-        // Hints that are never stale.
+        // Hints that are never stale, nor made so by a claim that is lost before they are read.
+        let steps = self.lab.plan.steps();
+        let read = steps.iter().position(|step| matches!(step, Step::ReadHic)).unwrap_or(0);
+        if steps[..read].iter().any(Step::claims) {
+            state.contested = CpuSet::new(self.lab.topology.nr_cpus());
+        }
         for cpu in (0..self.lab.plan.nr_cpus()).map(CpuId::from) {
             let facts = self.lab.plan.facts(cpu).unwrap();
             let llc = self.lab.plan.set(&facts.llc.unwrap_or_default());
